@@ -1,7 +1,5 @@
 """``skuwise agent`` and ``skuwise slurm``: the commands of the node agent. A command imports what is heavy."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -10,9 +8,10 @@ import click
 
 from ..rules.base.click_commands import FILE, PATH, Group, Parsed, examples, exclusive, format_option, joined
 from ..rules.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING, UsageError
-from ..rules.base.output import say, write_json, write_lines, write_stdout
+from ..rules.base.output import say, write_json, write_stdout
+from ..rules.base.sanitize import clean
 from .base.clock import SystemClock
-from .base.durations import parse_duration
+from .base.settings import parse_duration
 from .config import AgentConfig, load_config
 from .service import install as files
 from .service.control import ask
@@ -22,7 +21,6 @@ LOOK_SECONDS = 0.5
 
 
 def _settings(**flags: object) -> AgentConfig:
-    """The settings files and variables, with what the command line says over them."""
     return load_config(flags, os.environ)
 
 
@@ -41,6 +39,14 @@ _dry_run = click.option("--dry-run", is_flag=True, help="print the changes witho
 _root = click.option(
     "--root", metavar="DIR", type=Path, default=Path("/"), help="root of the file system to write to (default: /)"
 )
+
+
+def _show(form: str, document: object, text: str) -> int:
+    if form == "json":
+        write_json(document)
+    else:
+        write_stdout(f"{text}\n")
+    return EXIT_DONE
 
 
 @click.group("agent", cls=Group)
@@ -78,11 +84,8 @@ def once(form: str, **flags: object) -> int:
     from .service.doctor import probe_node, reading_json, reading_table  # noqa: PLC0415
 
     seen, sampled, uses = probe_node(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS)
-    if form == "json":
-        write_json(reading_json(seen.node, seen.survey, sampled, uses))
-    else:
-        write_stdout(f"{reading_table(seen.node, seen.survey, sampled)}\n")
-    return EXIT_DONE
+    document = reading_json(seen.node, seen.survey, sampled, uses)
+    return _show(form, document, reading_table(seen.node, seen.survey, sampled))
 
 
 @agent.command(epilog=examples("skuwise agent doctor"))
@@ -91,12 +94,7 @@ def doctor(form: str, **flags: object) -> int:
     """Report what each source can read here, and the remedy where it cannot."""
     from .service.doctor import examine  # noqa: PLC0415
 
-    rows, table = examine(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS)
-    if form == "json":
-        write_json(rows)
-    else:
-        write_stdout(f"{table}\n")
-    return EXIT_DONE
+    return _show(form, *examine(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS))
 
 
 @agent.command(epilog=examples("skuwise agent install --dry-run"))
@@ -150,13 +148,8 @@ def status(form: str, **flags: object) -> int:
     """Show the state of the running agent."""
     answer = dict(ask(_settings(**flags).control_socket, {"command": "status"}))
     answer.pop("ok", None)
-    if form == "json":
-        write_json(answer)
-        return EXIT_DONE
-    for name, value in answer.items():
-        if value not in (None, ""):
-            write_lines(f"{name:<20}  {value}")
-    return EXIT_DONE
+    lines = [clean(f"{name:<20}  {value}") for name, value in answer.items() if value not in (None, "")]
+    return _show(form, answer, "\n".join(lines))
 
 
 @agent.command(epilog=examples("skuwise agent snapshot copy.db --db node.db"))

@@ -4,22 +4,19 @@ Layers, each over the one before: defaults, ``/etc/skuwise/skuwise.toml``, the u
 flags. Unknown keys are errors: a filter that nothing reads is worse than none.
 """
 
-from __future__ import annotations
-
-import re
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from msgspec import Meta
 
 from ..rules.base.errors import UsageError
 from ..rules.base.files import read_toml
 from ..rules.base.sanitize import QUOTED_MAX, clean, suggest
-from .base.address import Address, PageError, split_url
-from .base.settings import Layer, keys_of, read_layers
+from .base.settings import Address, Layer, PageError, keys_of, read_layers, split_url
 from .model import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits, Role
 
 SYSTEM_FILE = Path("/etc/skuwise/skuwise.toml")
@@ -30,10 +27,11 @@ ENVIRONMENT_PREFIX = "SKUWISE_"
 # kube-state-metrics exports a label that a site lists, and nothing but a team is called so.
 DEFAULT_TEAM_LABELS = ("team",)
 _MOST_PAGES = 16  # one thread reads them all in turn, each for up to 3 s
-_LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL = r"^(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
+Environ = Mapping[str, str]
 _T = TypeVar("_T")
 _LIMITS = Limits()
-_LONGEST = 3.2e9  # seconds: a hundred years
+_LONGEST, _DAY = 3.2e9, 86400.0  # seconds: a hundred years
 
 
 def _pages(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
@@ -53,16 +51,8 @@ def _page(value: object, what: str) -> str:
     return _pages([value], what)[0] if value != "" else ""
 
 
-def _labels(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
-    if not isinstance(value, list) or not all(isinstance(label, str) and _LABEL.fullmatch(label) for label in value):
-        raise UsageError(f"{what} must be labels of Kubernetes.", 'Write ["team", "example.com/team"].')
-    return tuple(value)
-
-
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """All settings of the agent."""
-
     db: Path = SYSTEM_DATABASE
     interval_seconds: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
     duration_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] | None = None
@@ -92,8 +82,8 @@ class AgentConfig:
     # pods and namespaces that name a team, the best first.
     pods_file: Path | None = field(default=None, metadata={"key": "kubernetes_pods_file"})
     resource_slices_file: Path | None = field(default=None, metadata={"key": "kubernetes_resource_slices_file"})
-    team_labels: tuple[str, ...] = field(
-        default=DEFAULT_TEAM_LABELS, metadata={"key": "kubernetes_team_labels", "parse": _labels}
+    team_labels: tuple[Annotated[str, Meta(pattern=_LABEL)], ...] = field(
+        default=DEFAULT_TEAM_LABELS, metadata={"key": "kubernetes_team_labels"}
     )
 
     # Bursts of readings at 10 Hz: one in each `burst_every_seconds` (0: none), for `burst_seconds`. Under 5 s a burst
@@ -141,11 +131,7 @@ _KUBERNETES = "kubernetes"
 
 
 def load_config(
-    flags: Mapping[str, Any],
-    environ: Mapping[str, str],
-    *,
-    system_file: Path = SYSTEM_FILE,
-    config_home: Path | None = None,
+    flags: Mapping[str, Any], environ: Environ, *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> AgentConfig:
     """Read every layer. `flags` holds only what was given; ``flags["config"]`` names a file that replaces both files.
     Raises `UsageError` for an unknown key, a wrong value, or a named file that is missing."""
@@ -168,12 +154,7 @@ def load_config(
 
 
 def load_section(
-    kind: type[_T],
-    section: str,
-    environ: Mapping[str, str],
-    *,
-    system_file: Path = SYSTEM_FILE,
-    config_home: Path | None = None,
+    kind: type[_T], section: str, environ: Environ, *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> _T:
     """The table ``[section]`` of the settings files, then ``SKUWISE_SECTION_*``, as the dataclass `kind`. Raises
     `UsageError` for an unknown key or a value that cannot be."""
@@ -192,13 +173,31 @@ def load_section(
     return read_layers(kind, [*layers, ("the environment", variables)], prefix=f"{section}.")
 
 
+@dataclass(frozen=True, slots=True)
+class SlurmImportSettings:
+    """``[slurm]``. `jobs`: the job table of advice, where --jobs names none. `sacct`: the program. `slurmrestd`: its
+    address (http on loopback, https, or ``unix:/PATH``), asked instead; `slurmrestd_token_file` holds the JWT,
+    `slurmrestd_user` is sent with it; `slurmrestd_version`: of its data, None: found out. `cluster`: Slurm's name of
+    this cluster, where the agent's is another. `time_zone`: where sacct wrote a file (None: this machine's).
+    `scheduled`: whether ``skuwise serve`` brings `jobs` up to date every `every_seconds`; what ended longer ago than
+    `keep_seconds` leaves it."""
+
+    jobs: Path | None = None
+    sacct: str = "sacct"
+    slurmrestd: str = ""
+    slurmrestd_token_file: Path | None = None
+    slurmrestd_user: str = ""
+    slurmrestd_version: Annotated[str, Meta(pattern=r"^v0\.0\.\d{1,3}$")] | None = None
+    cluster: str | None = None
+    time_zone: ZoneInfo | None = None
+    scheduled: bool = False
+    every_seconds: Annotated[float, Meta(ge=60, le=_DAY)] = 600.0
+    keep_seconds: Annotated[float, Meta(ge=_DAY, le=730 * _DAY)] = 90 * _DAY
+
+
 def _files(
-    environ: Mapping[str, str],
-    system_file: Path,
-    config_home: Path | None,
-    chosen: Any = None,  # noqa: ANN401
+    environ: Environ, system_file: Path, config_home: Path | None, chosen: Path | str | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The settings files that are there, or the `chosen` one; each by its name."""
     home = config_home or Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
     tables: list[tuple[str, dict[str, Any]]] = []
     for path in (system_file, home / USER_FILE) if chosen is None else (Path(chosen),):
@@ -210,7 +209,7 @@ def _files(
     return tables
 
 
-def _variables(environ: Mapping[str, str]) -> Mapping[str, Any]:
+def _variables(environ: Environ) -> Mapping[str, Any]:
     merged: dict[str, Any] = {}
     for name, value in environ.items():
         if name in AGENT_VARIABLES:

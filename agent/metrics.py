@@ -1,7 +1,5 @@
 """What is measured, in which unit and step it is kept, and the bins in which the hours count it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Everything here is a frozen value. Units are base units and part of the names (s
 simply not in a mapping, never 0, -1 or NaN, and an `Absence` says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -162,13 +160,15 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a source found when it looked once: devices, and what it can read of them. `unnamed_gpus`: how many GPUs the
-    driver counts that are not in `gpus`, because they do not answer (yet)."""
+    """What a source, or all of them, found when they looked once: devices, and what can be read of them.
+    `unnamed_gpus`: how many GPUs the driver counts that are not in `gpus`, because they do not answer (yet). `node`:
+    what the node is now, where that was checked again."""
 
     gpus: tuple[Gpu, ...] = ()
     ports: tuple[FabricPort, ...] = ()
     capabilities: tuple[Capability, ...] = ()
     unnamed_gpus: int = 0
+    node: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +193,13 @@ class ServingSample:
 class SlurmJob:
     """A run of a Slurm job, by Slurm's accounting. A job that was requeued, and one with a recycled id, are several.
     `job_id`: the id that cgroups and ``SLURM_JOB_ID`` bear (sacct's JobIDRaw); where only ``22_7`` is given, that.
-    Times are Unix seconds; `ended` None: it runs, or its end is unknown. `node_list`: as Slurm writes it
+    Times are Unix seconds; `ended_at` None: it runs, or its end is unknown. `nodes`: as Slurm writes them
     (``gpu-[001-004]``). `gpus`, `cpus`, `mem_bytes`: what was allocated, else what was requested. None: unknown."""
 
     job_id: str
-    started: float
-    ended: float | None = None
-    submitted: float | None = None
+    started_at: float
+    ended_at: float | None = None
+    submitted_at: float | None = None
     cluster: str | None = None
     name: str | None = None
     user: str | None = None
@@ -210,7 +210,7 @@ class SlurmJob:
     array_task_id: str | None = None
     state: str | None = None
     restarts: int | None = None
-    node_list: str | None = None
+    nodes: str | None = None
     gpus: int | None = None
     cpus: int | None = None
     mem_bytes: float | None = None
@@ -218,7 +218,7 @@ class SlurmJob:
     @property
     def key(self) -> tuple[str, str, int]:
         """What distinguishes a run from every other: cluster, id and start."""
-        return self.cluster or "", self.job_id, int(self.started)
+        return self.cluster or "", self.job_id, int(self.started_at)
 
 
 EventKind = Literal[
@@ -274,24 +274,10 @@ class Tick:
     fabric: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     port_states: Mapping[str, str] = field(default_factory=dict)
     host: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """One tick of every source. `absences` is the whole set that holds now; `processes` None: not checked."""
-
-    tick: Tick
-    processes: tuple[GpuProcess, ...] | None
-    absences: frozenset[Absence]
+    processes: tuple[GpuProcess, ...] | None = None
+    absences: frozenset[Absence] = frozenset()
     serving: tuple[ServingSample, ...] = ()
     events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Survey(Probe):
-    """What all sources found when they looked once. `node`: what the node is now, where that was checked again."""
-
-    node: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,16 +295,11 @@ class AgentStats:
 
 
 Period = Literal["minute", "hour"]
-
-
 PERIOD_SECONDS: Mapping[Period, int] = {"minute": 60, "hour": 3600}
 
 _HOUR, _DAY = 3600.0, 86400.0
 # The least that a person may ask for: rollups need the whole hour before, verdicts at least some days.
-MIN_RAW_SECONDS = 2 * _HOUR
-MIN_MINUTES_SECONDS = _DAY
-MIN_HOURS_SECONDS = _DAY
-MIN_BYTES = 64_000_000
+MIN_RAW_SECONDS, MIN_MINUTES_SECONDS, MIN_HOURS_SECONDS, MIN_BYTES = 2 * _HOUR, _DAY, _DAY, 64_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,12 @@
 """The monotonic loop: probe once, read each tick, keep one source's failure from the others, report its own cost."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from .base.clock import LOOK_SECONDS, SystemClock
-from .model import Absence, AgentStats, Capability, Instant, Probe, Reading, Sampled, Survey, Tick
+from .model import Absence, AgentStats, Capability, Instant, Probe, Reading, Tick
 from .sources.base import NOTHING_READ, Source
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
@@ -30,10 +28,9 @@ class Sampler:
 
     @property
     def wants_probe(self) -> bool:
-        """Whether a source has found other devices than it named."""
         return any(getattr(source, "wants_probe", False) for source in self.sources)
 
-    def probe(self) -> Survey:
+    def probe(self) -> Probe:
         """Ask each source what is here. A source that fails is one capability line saying so."""
         probes: list[Probe] = []
         for source in self.sources:
@@ -42,38 +39,34 @@ class Sampler:
             except Exception as error:
                 line = Capability(source.name, "source", source.name, "*", source.name, _failure(source, error))
                 probes.append(Probe(capabilities=(line,)))
-        return Survey(
+        return Probe(
             gpus=tuple(gpu for probe in probes for gpu in probe.gpus),
             ports=tuple(port for probe in probes for port in probe.ports),
             capabilities=tuple(line for probe in probes for line in probe.capabilities),
             unnamed_gpus=sum(probe.unnamed_gpus for probe in probes),
         )
 
-    def sample(self, instant: Instant) -> Sampled:
-        """Read every source at `instant`."""
+    def sample(self, instant: Instant) -> Tick:
         elapsed = None if self._last is None else instant.monotonic_seconds - self._last.monotonic_seconds
         self._last = instant
         readings = self._read_all(instant)
-        tick = Tick(
-            ts=instant.wall_seconds,
+        looked = [r.processes for r in readings if r.processes is not None]
+        provided = frozenset(chain.from_iterable(r.provides for r in readings))
+        return Tick(
+            instant.wall_seconds,
             # After a long stop the gauges speak for this tick alone, not for the time of the stop.
-            interval_seconds=self.interval_seconds if elapsed is None or elapsed > self.max_gap_seconds else elapsed,
+            self.interval_seconds if elapsed is None or elapsed > self.max_gap_seconds else elapsed,
             gpus=_merge_devices([r.gpus for r in readings]),
             fabric=_merge_devices([r.fabric for r in readings]),
             port_states={key: state for r in readings[::-1] for key, state in r.port_states.items()},
             host={name: value for r in readings[::-1] for name, value in r.host.items()},
+            processes=tuple(chain.from_iterable(looked)) if looked else None,
+            absences=frozenset(a for r in readings for a in r.absences if (a.subject, a.metric) not in provided),
+            serving=tuple(sample for r in readings for sample in r.serving),
+            events=tuple(event for r in readings for event in r.events),
         )
-        serving = tuple(sample for r in readings for sample in r.serving)
-        events = tuple(event for r in readings for event in r.events)
-        looked = [r.processes for r in readings if r.processes is not None]
-        processes = tuple(chain.from_iterable(looked)) if looked else None
-        absences = frozenset[Absence]().union(*(r.absences for r in readings))
-        if provided := frozenset[tuple[str, str]]().union(*(r.provides for r in readings)):
-            absences = frozenset(absence for absence in absences if (absence.subject, absence.metric) not in provided)
-        return Sampled(tick, processes, absences, serving, events)
 
     def close(self) -> None:
-        """Close every source, whatever one of them raises."""
         for source in self.sources:
             try:
                 source.close()
@@ -112,7 +105,7 @@ def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[s
 def run_loop(
     sampler: Sampler,
     clock: SystemClock,
-    keep: Callable[[Sampled], None],
+    keep: Callable[[Tick], None],
     report: Callable[[AgentStats], None],
     *,
     duration_seconds: float | None = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..advisor.core.advice_types import Advice, Decision
 from ..advisor.core.verdict_types import WorkloadVerdict
 from ..advisor.core.worth import marked
-from ..agent.base.durations import parse_duration
+from ..agent.base.settings import parse_duration
 from ..rules.base.errors import UsageError
 
 if TYPE_CHECKING:

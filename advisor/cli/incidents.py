@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click import option
 
-from ...agent.base.durations import parse_duration
+from ...agent.base.settings import parse_duration
 from ...rules.base.click_commands import Group, examples, format_option, typed_with
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say, write_json, write_stdout

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from click import option
 
-from ...agent.base.durations import parse_duration
+from ...agent.base.settings import parse_duration
 from ...rules.base.click_commands import FILE, FOLDER, PATH, Decorator, Parsed, exclusive, format_option, into
 from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.output import Progress, plain, program, say, write_stdout, write_whole
@@ -112,12 +112,13 @@ class SourceOptions:
     def open(self, steps: Steps | None = None, *, quiet: bool = False) -> Source:
         """The source itself. `quiet`: its notes are not printed. Raises UsageError for an invalid matcher, and for
         settings of [slurm] that are invalid."""
-        from ...agent.slurm_jobs.settings import load_slurm_settings
+        from ...agent.config import SlurmImportSettings, load_section
         from ...rules.base.heap import use_one_arena
         from ..telemetry.source import Databases, JobTable, PrometheusServer
 
         use_one_arena()
-        note, slurm = (lambda _: None) if quiet else say, load_slurm_settings(os.environ)
+        note = (lambda _: None) if quiet else say
+        slurm = load_section(SlurmImportSettings, "slurm", os.environ)
         jobs = JobTable(self.jobs or slurm.jobs, slurm.time_zone, slurm.cluster, note, optional=self.jobs is None)
         if self.prometheus is None:
             if self.match:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from ...agent.base.address import Address
 from ...agent.base.clock import Signals, SystemClock
+from ...agent.base.settings import Address
 from ...agent.config import load_section
 from ...rules.base.click_commands import command
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
     from apscheduler.triggers.base import BaseTrigger
 
+    from ...agent.config import SlurmImportSettings
     from ...agent.service.page_server import PageServer
-    from ...agent.slurm_jobs.settings import SlurmImportSettings
     from ..metrics_page import SitePage, WatchPasses
     from ..notify.routes import ReportSettings
     from ..watch.settings import WatchSettings
@@ -193,7 +193,7 @@ def serve() -> int:
     from apscheduler.schedulers.background import BackgroundScheduler
 
     from ...agent.base.self_command import child_command
-    from ...agent.slurm_jobs.settings import load_slurm_settings
+    from ...agent.config import SlurmImportSettings, load_section
     from ..metrics_page import SitePage
     from ..notify.routes import load_mail_settings
     from ..state.file import State, load_state_settings, state_folder
@@ -205,7 +205,7 @@ def serve() -> int:
     if folder is None:
         raise UsageError("No home folder for state files.", "Set XDG_STATE_HOME or HOME.")
     advice = settings.advice or folder / "serve-advice.json"
-    slurm, watch = load_slurm_settings(environ), load_watch_settings(environ)
+    slurm, watch = load_section(SlurmImportSettings, "slurm", environ), load_watch_settings(environ)
     jobs = scheduled_jobs(settings, load_mail_settings(environ), slurm, watch, advice)
     scheduler = BackgroundScheduler(timezone=UTC)
     schedule, server = Schedule(scheduler, partial(child_command, "skuwise")), None

@@ -12,8 +12,18 @@ import numpy.typing as npt
 
 from ...agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK
 from ...agent.model import Period
-from ...agent.statistics.rollup_stats import ACTIVE_SM, PERIOD_LAGS, PERIOD_SAMPLES, SILENT_LINK
-from ...agent.statistics.signal_stats import FLAT, MIN_PAIRS, PEAK_HEIGHT, PEAK_PROMINENCE, PEAK_SHARE, PEAK_SIGMAS
+from ...agent.statistics.rollup_stats import (
+    ACTIVE_SM,
+    FLAT,
+    MIN_PAIRS,
+    PEAK_HEIGHT,
+    PEAK_PROMINENCE,
+    PEAK_SHARE,
+    PEAK_SIGMAS,
+    PERIOD_LAGS,
+    PERIOD_SAMPLES,
+    SILENT_LINK,
+)
 
 Rows = npt.NDArray[np.floating]
 Columns = dict[str, npt.NDArray[Any]]  # bins are objects where some rows have none

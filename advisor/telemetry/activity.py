@@ -6,11 +6,10 @@ workload is named by its cluster, its first GPU and its start to the quarter of 
 window by its cluster and its GPUs, as its `series_id` is.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +63,7 @@ class _Period:
     sample: float
     held: bool
 
-    def same(self, other: _Period) -> bool:
+    def same(self, other: Self) -> bool:
         apart = max(abs(self.start - other.start), abs(self.end - other.end))
         return apart <= max(self.sample, other.sample) and self.held == other.held
 

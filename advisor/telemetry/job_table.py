@@ -5,8 +5,6 @@ A use of a GPU by job 22 belongs to the run of job 22 that the table has at that
 number, and a use that goes on far beyond its run is not cut.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -27,7 +25,6 @@ from . import queries
 SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.
 EDGE_SECONDS = 120.0
-_COLUMNS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
 _IDS = ("job_id", "array_job_id", "array_task_id")
 _NUMBERS = frozenset({*queries.USES.numbers, *queries.WORKLOADS.numbers})
 _OTHER_CLUSTER = (
@@ -62,7 +59,6 @@ def job_names(job: SlurmJob | Mapping[str, object]) -> list[str]:
 
 
 def slurm_rows(frame: Frame) -> list[Record]:
-    """The frame's workloads that Slurm started."""
     return [row for row in records(frame.workloads) if row["scheduler"] == SLURM]
 
 
@@ -70,7 +66,7 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     """The frame with its own job table and these `jobs` joined to its Slurm workloads, which get ids of the job's id
     and exact start. `cluster`: Slurm's name of it."""
     columns = [field.name for field in fields(SlurmJob)]
-    listed = frame.jobs.rename(columns=_COLUMNS).reindex(columns=columns).dropna(subset=["job_id", "started"])
+    listed = frame.jobs.reindex(columns=columns).dropna(subset=["job_id", "started_at"])
     cells = listed.astype(object).where(listed.notna() & (listed != ""), None)
     chosen, slurm = [SlurmJob(**row) for row in records(cells)], slurm_rows(frame)
     if not (chosen or jobs) or not slurm or frame.uses.empty:
@@ -130,17 +126,17 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
 def _runs(jobs: Iterable[SlurmJob], clusters: Collection[str]) -> dict[str, list[_Run]]:
     """The runs by their names, in order of their starts; one without an end lasts until the next of its name."""
     by_name: dict[str, list[SlurmJob]] = defaultdict(list)
-    for job in sorted(jobs, key=lambda job: (int(job.started), job.ended is None)):
+    for job in sorted(jobs, key=lambda job: (int(job.started_at), job.ended_at is None)):
         for name in job_names(job):
             same = by_name[name]
             is_other_cluster = same and same[-1].cluster and job.cluster and same[-1].cluster != job.cluster
             # Tables may have the same run.
-            if is_other_cluster or not same or int(same[-1].started) != int(job.started):
+            if is_other_cluster or not same or int(same[-1].started_at) != int(job.started_at):
                 same.append(job)
     runs: dict[str, list[_Run]] = defaultdict(list)
     for name, same in by_name.items():
-        for job, following in zip(same, [*(job.started for job in same[1:]), float("inf")], strict=True):
-            end = max(following if job.ended is None else job.ended, job.started + 1.0)
+        for job, following in zip(same, [*(job.started_at for job in same[1:]), float("inf")], strict=True):
+            end = max(following if job.ended_at is None else job.ended_at, job.started_at + 1.0)
             runs[name].append(_Run(job, end, job_nodes(job), job.cluster if job.cluster in clusters else None))
     return runs
 
@@ -155,28 +151,28 @@ def _made(row: Mapping[str, Any], run: _Run, cluster: str) -> dict[str, Any]:
     if job.name or job.user or job.account:
         made["series_id"] = series_id(cluster, text(made.get("account")), text(made.get("user")), made["name"])
     return made | {
-        "workload_id": workload_id(cluster, SLURM, *slurm_parts(number, int(job.started), None)),
-        "job_id": number, "first_seen": job.started,
-        "last_seen": max(float(row["last_seen"]), job.started) if run.end == float("inf") else run.end,
+        "workload_id": workload_id(cluster, SLURM, *slurm_parts(number, int(job.started_at), None)),
+        "job_id": number, "first_seen": job.started_at,
+        "last_seen": max(float(row["last_seen"]), job.started_at) if run.end == float("inf") else run.end,
     }  # fmt: skip
 
 
 def _pieces(use: Record, here: Sequence[_Run], edge: float) -> list[tuple[_Run | None, float, float]]:
     """The parts of a use and which of the runs on its node they belong to; empty where the table contradicts it."""
     start, end = float(use["ts_start"]), float(use["ts_end"])
-    common = [min(end, run.end) - max(start, run.job.started) for run in here]
+    common = [min(end, run.end) - max(start, run.job.started_at) for run in here]
     fitting = [run for run, seconds in zip(here, common, strict=True) if seconds > 0]
     if not fitting and end - start <= edge and max(common, default=-edge) > -edge:
         fitting = [here[common.index(max(common))]]  # a short use may stand anywhere in its row
-    if any(a.end > b.job.started + 1.0 for a, b in pairwise(fitting)):
+    if any(a.end > b.job.started_at + 1.0 for a, b in pairwise(fitting)):
         return []
     pieces: list[tuple[_Run | None, float, float]] = []
     for n, run in enumerate(fitting):
         # The table's edges are exact where the use's are near them.
-        begin = run.job.started if n or abs(run.job.started - start) <= edge else start
+        begin = run.job.started_at if n or abs(run.job.started_at - start) <= edge else start
         stop = run.end if abs(run.end - end) <= edge else end
         if n + 1 < len(fitting):
-            following = fitting[n + 1].job.started
+            following = fitting[n + 1].job.started_at
             stop = run.end if following - run.end <= edge else following
         if stop > begin:
             pieces.append((run, begin, stop))

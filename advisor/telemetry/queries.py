@@ -1,7 +1,5 @@
 """The SELECTs that the advisor reads with, of the public views; ``:start`` and ``:end`` bound `ts` as (start, end]."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...agent.store.codec import GPU_DYNAMICS

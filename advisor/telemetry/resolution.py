@@ -1,7 +1,5 @@
 """Rows by resolution: hours where there are any, minutes at the edges, samples for the newest data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 

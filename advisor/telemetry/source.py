@@ -36,7 +36,7 @@ class JobTable:
 
     def join(self, frame: Frame) -> Frame:
         """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError for no job table."""
-        from ...agent.slurm_jobs.table_file import read_job_table  # noqa: PLC0415
+        from ...agent.slurm_jobs.read_jobs import read_job_table  # noqa: PLC0415
         from .job_table import job_names, slurm_rows, with_jobs  # noqa: PLC0415
 
         if self.path is None:
@@ -45,7 +45,7 @@ class JobTable:
         window = frame.window
 
         def is_wanted(job: SlurmJob) -> bool:
-            is_in_window = job.started < window.end and (job.ended is None or job.ended > window.start)
+            is_in_window = job.started_at < window.end and (job.ended_at is None or job.ended_at > window.start)
             return is_in_window and not names.isdisjoint(job_names(job))
 
         try:
@@ -148,13 +148,12 @@ class PrometheusServer:
 
     @contextmanager
     def _reading(self, now: float) -> Iterator[ServerReading]:
-        from ...agent.config import load_config  # noqa: PLC0415
-        from .prometheus.client.client import Client  # noqa: PLC0415
+        from ...agent.config import load_config, load_section  # noqa: PLC0415
+        from .prometheus.client.client import Client, PrometheusSettings  # noqa: PLC0415
         from .prometheus.client.range_planner import Cache  # noqa: PLC0415
         from .prometheus.reader import ServerReading  # noqa: PLC0415
-        from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
 
-        settings, agent = load_prometheus_settings(self.environ), load_config({}, self.environ)
+        settings, agent = load_section(PrometheusSettings, "prometheus", self.environ), load_config({}, self.environ)
         folder = cache_folder(settings.cache, self.environ, "prometheus") if self.cached else None
         with closing(Client(self.url, settings, self.environ)) as client:
             yield ServerReading(

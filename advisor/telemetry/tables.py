@@ -4,8 +4,6 @@ A value out of its range becomes missing; it is not cut to the range, because th
 impossible time or coverage is left out. Both are counted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Time and waiting: the loop asks a clock and never the operating system."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time
@@ -29,11 +27,9 @@ class SystemClock:
         return Instant(time.time(), boot_seconds())
 
     def cpu_seconds(self) -> float:
-        """CPU time of this process so far."""
         return time.process_time()
 
     def suspended_seconds(self) -> float:
-        """For how long this machine has slept since it booted."""
         return boot_seconds() - time.clock_gettime(time.CLOCK_MONOTONIC)
 
     def wake(self) -> None:
@@ -69,6 +65,5 @@ class Signals:
         return self.stop
 
     def close(self) -> None:
-        """Let the signals do what they did before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)

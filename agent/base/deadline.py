@@ -4,14 +4,13 @@ A socket's timeout is for one wait: it never ends on a server that sends a byte 
 (a status line, a header, a chunk's size, a TLS handshake). So a timer shuts the sockets down when time is up.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
 import threading
 import time
 from contextlib import suppress
+from typing import Self
 
 
 class Deadline:
@@ -25,7 +24,7 @@ class Deadline:
         self._timer = threading.Timer(seconds, self._cut)
         self._timer.daemon = True
 
-    def __enter__(self) -> Deadline:
+    def __enter__(self) -> Self:
         self._timer.start()
         return self
 

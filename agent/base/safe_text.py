@@ -1,7 +1,5 @@
 """Text from outside made fit to keep: one line, printable, bounded."""
 
-from __future__ import annotations
-
 import unicodedata
 
 from ...rules.base.sanitize import INVISIBLE

@@ -1,7 +1,5 @@
 """The agent's own child processes: what is heavy runs beside the agent, not in it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -92,7 +90,6 @@ class Child:
         return None
 
     def close(self) -> None:
-        """End it; `ask` starts it again."""
         process, self._process, self._until = self._process, None, None
         if self._file >= 0:
             os.close(self._file)

@@ -5,8 +5,6 @@ that has not the form of its flag is ``***``. The code behind ``sh -c`` and ``py
 read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ them (`systemd/skuwise-environ.service`). On a Unix socket it answers its own us
 cgroup, with the variables of `processes.ALLOWED_VARIABLES`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -18,8 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from .cgroups import origin_of
-from .processes import ALLOWED_VARIABLES, read_cgroup, read_variables
+from .processes import ALLOWED_VARIABLES, origin_of, read_cgroup, read_variables
 
 _QUESTION_LIMIT, _ANSWER_LIMIT = 32, 8192
 _CREDENTIALS = struct.Struct("3i")  # PID, UID, GID

@@ -5,8 +5,6 @@ A shape that fits several SKUs names none: a wrong price is worse than an unknow
 asked.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from ...rules.catalog.types import Fabric, NodeSku
 from ..base.safe_text import clean_text
 from ..config import AgentConfig
 from ..model import FabricPort, Gpu, Node
-from .cgroups import read_bytes
+from .processes import read_bytes
 
 LABELS_FILE = "skuwise/node-labels"
 _SKU_LABELS = ("skuwise.io/node-sku", "SKUWISE_NODE_SKU")
@@ -115,7 +113,6 @@ def sku_by_signs(
 
 
 def label_of(labels: Mapping[str, str], names: Sequence[str]) -> str | None:
-    """The value of the first of these labels that has one."""
     return next((labels[name] for name in names if labels.get(name)), None)
 
 

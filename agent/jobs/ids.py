@@ -1,7 +1,5 @@
 """Identities that are the same wherever they are computed: the agent, another node, or the Prometheus path."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ file may take ten times its size in memory, so a child process (`main`) reads it
 where it fails, what was known before holds.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -48,7 +46,6 @@ class KubernetesFiles:
         self._slices = _Watched(slices, "slices", node)
 
     def read(self) -> KubernetesFacts:
-        """What is known now."""
         pods, slices = self._pods.look(), self._slices.look()
         absences: set[Absence] = set()
         for watched, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
@@ -59,7 +56,6 @@ class KubernetesFiles:
         return KubernetesFacts(by_uid=pods.by_uid, slices=slices.slices, absences=frozenset(absences))
 
     def close(self) -> None:
-        """End the children."""
         self._pods.child.close()
         self._slices.child.close()
 
@@ -172,7 +168,6 @@ def _asks(container: _Object) -> bool:
 
 
 def _owner(item: _Object) -> PodOwner | None:
-    """The controller, else the only owner there is."""
     owners = _at(list, item, "metadata", "ownerReferences")
     controllers = [owner for owner in owners if owner.get("controller") is True] or (owners if len(owners) == 1 else [])
     names = sorted((_at(str, owner, "kind"), _at(str, owner, "name")) for owner in controllers)

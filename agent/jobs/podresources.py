@@ -4,8 +4,6 @@ At each scan the answer to the last question is taken, if it has come, and the n
 20 MB of memory: it stays in the child (`main`). The few messages of ``v1.PodResourcesLister/List`` are read by hand.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
@@ -90,7 +88,6 @@ class PodResources:
         return _unknown(self._fault or "it does not answer")
 
     def close(self) -> None:
-        """End the child."""
         self._child.close()
 
 
@@ -124,7 +121,6 @@ def decode_pods(data: bytes) -> tuple[PodDevices, ...]:
 
 
 def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    """The texts or messages in a protobuf message under this number."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -143,7 +139,6 @@ def _text(data: bytes, wanted: int) -> str:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number, and where what follows it begins."""
     value = 0
     for n, byte in enumerate(data[position : position + 10]):
         value |= (byte & 0x7F) << (7 * n)

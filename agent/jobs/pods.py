@@ -7,8 +7,6 @@ one. Names are read (`_NAMES`) only where nothing shows an owner, and for what k
 configuration.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,8 +62,6 @@ _OWNER_IN_NAME = {"ReplicaSet": "Deployment", "Job": "CronJob"}
 
 @dataclass(frozen=True, slots=True)
 class PodOwner:
-    """What controls an object."""
-
     kind: str
     name: str
 
@@ -102,14 +98,12 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class PodWork:
-    """The work of a pod. `kind`: of `name`, None where the pod's name alone shows it. `gang`: whether others may be
-    part."""
+    """The work of a pod. `kind`: of `name`, None where the pod's name alone shows it."""
 
     workload_id: str
     series_id: str
     name: str
     kind: str | None
-    gang: bool
 
 
 def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWork, ...]:
@@ -138,7 +132,7 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
         parts = (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
         key = ids.get(id(pod)) or workload_id(cluster, "kubernetes", *parts)
         series = series_id(cluster, pod.namespace or None, None, name)
-        works.append(PodWork(key, series, name, kind, id(pod) in ids))
+        works.append(PodWork(key, series, name, kind))
     return tuple(works)
 
 
@@ -254,7 +248,6 @@ class _Known:
 
 
 def _is_parallel(pods: Sequence[Pod], parallelism: int | None) -> bool:
-    """Whether a Job's pods run at the same time: as it says, else as its pods show."""
     if parallelism is not None:
         return parallelism > 1
     reach = -math.inf
@@ -266,7 +259,6 @@ def _is_parallel(pods: Sequence[Pod], parallelism: int | None) -> bool:
 
 
 def _runs(pods: Sequence[Pod]) -> list[list[Pod]]:
-    """The pods of one gang's name, by run."""
     runs: list[list[Pod]] = []
     begin = reach = -math.inf
     for pod in sorted(pods, key=lambda pod: (pod.created_seconds or -math.inf, pod.name, pod.uid or "")):
@@ -281,5 +273,4 @@ def _runs(pods: Sequence[Pod]) -> list[list[Pod]]:
 
 
 def _inner(kind: str, name: str) -> str | None:
-    """The name of another object that is in the name of one of this kind."""
     return next((match[1] for pattern in _NAMES[kind] if (match := re.fullmatch(pattern, name))), None)

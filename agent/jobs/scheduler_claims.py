@@ -1,12 +1,10 @@
 """What a scheduler says it gave to whom: claims on devices, before they are workloads. A device's name that fits none
 here is kept apart, never guessed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 from ..model import Absence, Gpu, Workload
 
@@ -15,17 +13,21 @@ GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
 _REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
 # By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
 _PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
-# Of NVIDIA's DRA driver (deviceinfo.go, mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE, or since July 2025 (before, N was
-# NVML's index) gpu-N-mig-NAME-PROFILE-START; only root can read its numbers of profile and placement.
-_DRA_NAME = re.compile(r"gpu-(\d{1,4})(?:-mig-(?:(?P<profile>\d{1,2}g\d{1,4}gb(?:-[a-z]+)*)|\d{1,4})(?:-\d{1,4}){2})?")
 DRA_DRIVER = "gpu.nvidia.com"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
-    """One run of a Slurm job; None: unknown. `start_seconds`: its start by the scheduler; `since` and
-    `until`: when it was given its devices here and when they were taken back (Unix seconds; None: it holds them)."""
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """One piece of work and its devices on this node; None: unknown. `gpu_uuids` are known here; `unresolved`: names
+    that fit none. Of a run of a Slurm job `start_seconds` is its start by the scheduler, `since` and `until` when it
+    was given its devices here and when they were taken back (Unix seconds; until None: it holds them); `devices`: gres
+    indices or UUIDs, empty: no GPU; `conf` and `node`: what slurmd calls slurm.conf and this node."""
 
+    scheduler: Literal["slurm", "kubernetes"] = "slurm"
+    gpu_uuids: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+    namespace: str | None = None
+    pod: str | None = None
     job_id: str | None = None
     sluid: str | None = None
     start_seconds: int | None = None
@@ -40,29 +42,26 @@ class JobFacts:
     array_task_id: str | None = None
     since: float | None = None
     until: float | None = None
+    devices: tuple[str, ...] | None = None
+    node: str | None = None
+    conf: str | None = None
+    without_prolog: bool = False
+
+    @property
+    def run(self) -> tuple[str | None, float | None]:
+        """What distinguishes a run of a Slurm job from every other one."""
+        return (self.job_id, self.until if self.without_prolog else self.since)
 
 
-Facts = TypeVar("Facts", bound=JobFacts)
 # What every run of a job has in common, and what another source may report of a run.
 OF_JOB = ("user", "account", "name", "partition", "qos", "array_job_id", "array_task_id")
 OF_RUN = ("sluid", "start_seconds", "restarts", *OF_JOB)
 
 
-def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[str] = OF_RUN) -> Facts:
+def fill_facts(facts: DeviceClaim, more: DeviceClaim | Workload | None, names: Iterable[str] = OF_RUN) -> DeviceClaim:
     """`facts` with what it lacks of `names` from `more`; `OF_JOB` where `more` is of another run of the same job."""
     missing = () if more is None else [name for name in names if getattr(facts, name) is None]
     return replace(facts, **{name: getattr(more, name) for name in missing}) if missing else facts
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceClaim(JobFacts):
-    """One piece of work and its devices on this node. `gpu_uuids` are known here; `unresolved`: names that fit none."""
-
-    scheduler: Literal["slurm", "kubernetes"]
-    gpu_uuids: tuple[str, ...] = ()
-    unresolved: tuple[str, ...] = ()
-    namespace: str | None = None
-    pod: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,6 @@ class Devices:
         self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
 
     def parts(self, uuid: str) -> tuple[Gpu, ...]:
-        """The MIG instances of a GPU."""
         return tuple(gpu for gpu in self._gpus if gpu.kind == "mig" and gpu.parent_uuid == uuid)
 
     def gpus_among(self, given: Iterable[tuple[str, str]]) -> list[str]:
@@ -135,26 +133,15 @@ class Devices:
         return instances[0].uuid if len(instances) == 1 else None
 
     def _of_claim(self, name: str) -> str | None:
-        """The device of a DRA claim. Which release of the driver named it is unknown: without a ResourceSlice a name
-        counts where minor number and index give the same GPU."""
-        match, slice_device = _DRA_NAME.fullmatch(name.rpartition("/")[2]), self._slices.get(name)
-        if slice_device is not None and slice_device.uuid is not None:
-            return slice_device.uuid if slice_device.uuid in self.uuids else None
-        if slice_device is not None:
-            # An instance that is made when it is claimed has a parent and a profile, no UUID.
-            at, profile = _address(slice_device.pci_bus_id), slice_device.profile
-            parents = [
-                g for g in self.whole if g.uuid == slice_device.parent_uuid or (at and at == _address(g.pci_bus_id))
-            ]
-        elif match is not None:
-            number, profile = int(match[1]), match["profile"]
-            parents = [gpu for gpu in self.whole if number in (gpu.minor, gpu.index)]
-        else:
-            return None
-        if len(parents) != 1 or (slice_device is None and parents[0].minor != parents[0].index):
-            return None
-        if not (profile or "-mig-" in name):
-            return parents[0].uuid
+        """The device of a DRA claim, by its ResourceSlice. An instance that is made when it is claimed has a parent and
+        a profile, no UUID."""
+        device = self._slices.get(name, SliceDevice())
+        if device.uuid is not None:
+            return device.uuid if device.uuid in self.uuids else None
+        at, profile = _address(device.pci_bus_id), device.profile
+        parents = [g for g in self.whole if g.uuid == device.parent_uuid or (at and at == _address(g.pci_bus_id))]
+        if len(parents) != 1 or not (profile or "-mig-" in name):
+            return parents[0].uuid if len(parents) == 1 else None
         parts = self.parts(parents[0].uuid)
         fitting = [part.uuid for part in parts if not profile or _plain(part.mig_profile) == _plain(profile)]
         return fitting[0] if len(fitting) == 1 else None
@@ -165,5 +152,4 @@ def _plain(profile: str | None) -> str:
 
 
 def _address(bus_id: str | None) -> str:
-    """The PCI address; NVML writes its domain with eight digits, Kubernetes with four."""
-    return (bus_id or "").lower().lstrip("0")
+    return (bus_id or "").lower().lstrip("0")  # NVML writes the domain with eight digits, Kubernetes with four

@@ -6,8 +6,6 @@ a requeued job, the epilog writes both, and the start is unknown. Users chose th
 prolog's is refused; a file without its last line is not whole yet.
 """
 
-from __future__ import annotations
-
 import re
 import stat
 import time
@@ -19,11 +17,10 @@ from typing import Any
 from ...rules.base.files import read_bounded
 from ..base.safe_text import clean_text
 from ..model import Workload
-from .cgroups import Origin, job_pids, slurm_jobs
 from .command_line import plain_name
 from .ids import series_id, slurm_parts, unnamed_series_id, workload_id
-from .processes import Process, read_start_ticks, start_seconds
-from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, JobFacts, SchedulerState, fill_facts, not_known
+from .processes import Origin, Process, job_pids, read_start_ticks, slurm_jobs, start_seconds
+from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts, not_known
 from .slurm_conf import Resolution, SlurmConfReader, resolve, without_contradiction
 
 _FILE = re.compile(r"([0-9]{1,12})-([0-9]{1,5})\.(job|end)")
@@ -58,27 +55,10 @@ _ABSENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class JobFile(JobFacts):
-    """One run of a job on this node; None: unknown. `devices`: gres indices or UUIDs; empty: no GPU. `since` and
-    `until` are the prolog's and the epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node."""
-
-    job_id: str = ""
-    devices: tuple[str, ...] | None = None
-    node: str | None = None
-    conf: str | None = None
-    without_prolog: bool = False
-
-    @property
-    def run(self) -> tuple[str, float | None]:
-        """What distinguishes this run from every other one."""
-        return (self.job_id, self.until if self.without_prolog else self.since)
-
-
-@dataclass(frozen=True, slots=True)
 class JobFiles:
     """All files of the folder. `refused`: name and reason. `missing`: why the folder itself has none."""
 
-    jobs: tuple[JobFile, ...] = ()
+    jobs: tuple[DeviceClaim, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     missing: str | None = None
 
@@ -95,7 +75,7 @@ def parse_devices(text: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names))
 
 
-def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
+def parse_job_file(raw: bytes, job_id: str) -> DeviceClaim | str | None:
     """The file's content, or the reason why it is refused; None: it has no end yet."""
     if not raw.endswith(b"\ncomplete=1\n"):
         return None
@@ -111,13 +91,14 @@ def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
     return replace(_job(values), devices=devices)
 
 
-def _job(values: Mapping[str, str]) -> JobFile:
-    """These values, each of the form that it must have."""
+def _job(values: Mapping[str, str]) -> DeviceClaim:
     fields: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _FORMS}
     start, restarts, uid = (int(fields[key]) if fields[key] else None for key in ("start", "restarts", "uid"))
     names = ("job_id", "sluid", "array_job_id", "array_task_id", "node", "conf", *_TEXTS)
     fields = {key: fields[key] for key in names} | {"name": plain_name(fields["name"] or "") or None}
-    return JobFile(start_seconds=start, restarts=restarts, uid=uid, without_prolog="without_prolog" in values, **fields)
+    return DeviceClaim(
+        start_seconds=start, restarts=restarts, uid=uid, without_prolog="without_prolog" in values, **fields
+    )
 
 
 def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
@@ -130,7 +111,7 @@ def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
         return JobFiles(missing=f"{folder} cannot be read ({error.strerror}): {why}")
     if not stat.S_ISDIR(about.st_mode) or about.st_uid not in trusted_uids or about.st_mode & 0o022:
         return JobFiles(missing=f"{folder} is not a folder that only root can write")
-    jobs: list[JobFile] = []
+    jobs: list[DeviceClaim] = []
     refused: list[tuple[str, str]] = []
     ends: dict[str, float] = {}  # a run's ``.end`` comes before its ``.job``
     for match in filter(None, map(_FILE.fullmatch, names[:_FILES_LIMIT])):
@@ -151,10 +132,11 @@ def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
             until = ends[run] if ends.get(run, 0.0) >= written else None
             if until is not None or not job.without_prolog:
                 jobs.append(replace(job, since=None if job.without_prolog else written, until=until))
-    return JobFiles(tuple(sorted(jobs, key=lambda job: (job.job_id, job.since or job.until or 0.0))), tuple(refused))
+    jobs.sort(key=lambda job: (job.job_id or "", job.since or job.until or 0.0))
+    return JobFiles(tuple(jobs), tuple(refused))
 
 
-def job_of(name: str, variables: Mapping[str, str]) -> JobFile | None:
+def job_of(name: str, variables: Mapping[str, str]) -> DeviceClaim | None:
     """The job whose cgroup is `name` (its id or its SLUID), as the environment of one of its processes shows it; None:
     the variables are not of that job. A process's owner may write what he likes into it, so it names his own job."""
     said = {key: variables.get(f"SLURM_JOB_{key.upper()}", "") for key in _TEXTS}
@@ -180,7 +162,7 @@ def slurm_workload(
     cluster: str,
     claim: DeviceClaim | None,
     origin: Origin | None,
-    environment: JobFile | None,
+    environment: DeviceClaim | None,
     running: Workload | None,
     *,
     user: str | None,
@@ -191,8 +173,8 @@ def slurm_workload(
     workloads by id at the previous call, for what is missing. The prolog's values come before those of the processes,
     because root wrote them. A job without a name is called ``job 42`` and is a separate series."""
     name = origin.key if origin is not None else ""
-    facts = JobFacts(job_id=name if name.isdecimal() else None)
-    for source in (claim, environment, JobFacts(sluid=None if name.isdecimal() else name or None)):
+    facts = DeviceClaim(job_id=name if name.isdecimal() else None)
+    for source in (claim, environment, DeviceClaim(sluid=None if name.isdecimal() else name or None)):
         facts = fill_facts(facts, source, ("job_id", *OF_RUN))
     names = facts.job_id, facts.start_seconds, facts.sluid
     since = claim.since if claim is not None else None
@@ -228,7 +210,7 @@ class SlurmAllocations:
     _resolved: dict[object, Resolution] = field(default_factory=dict, init=False)
     _named: frozenset[object] = field(default=frozenset(), init=False)  # runs that ended, whose devices were given
     # By job id: runs without a file, while they live and after.
-    _begun: dict[str, JobFile] = field(default_factory=dict, init=False)
+    _begun: dict[str, DeviceClaim] = field(default_factory=dict, init=False)
     _live_before: frozenset[str] = field(default=frozenset(), init=False)
     _extern_in_use: bool = field(default=False, init=False)
 
@@ -249,7 +231,7 @@ class SlurmAllocations:
         ended = [job for job in files.jobs if job.until is not None]
         claims = [_claim(job, self._resolve(job, devices, seen or {})) for job in job_files]
         # What these were given is unknown, but which run it is: its processes belong to no other.
-        claims += [_claim(job, Resolution()) for job in untold if job.since is not None]
+        claims += [job for job in untold if job.since is not None]
         claims += [self._over(job, devices) for job in ended]
         runs = {job.run for job in files.jobs}
         self._left = {run: left for run, left in self._left.items() if run in runs}
@@ -261,7 +243,7 @@ class SlurmAllocations:
         began = [f"{job.job_id or job.sluid} began before the prolog was installed, or it failed" for job in untold]
         said = {
             "unknown": [files.missing] if files.missing is not None else began,
-            "stale": [job.job_id for job in stale],
+            "stale": [job.job_id or "" for job in stale],
             "refused": [": ".join(entry) for entry in files.refused],
             "contradicted": [f"job {job} was given {resolution.contradiction}" for job, resolution in given.items()
                              if resolution.contradiction],
@@ -271,7 +253,9 @@ class SlurmAllocations:
         absences = (not_known("slurm", reason, *_ABSENCES[reason], names) for reason, names in said.items())
         return SchedulerState(True, tuple(claims), frozenset().union(*absences))
 
-    def _is_stale(self, job: JobFile, running: Sequence[JobFile], live: Collection[str], seen: Collection[str]) -> bool:
+    def _is_stale(
+        self, job: DeviceClaim, running: Sequence[DeviceClaim], live: Collection[str], seen: Collection[str]
+    ) -> bool:
         """A file outlives its job where the epilog did not run. Where extern steps are in use every job has a cgroup as
         long as it lives. Elsewhere a job's file is stale when a later job was given one of its GPUs."""
         left = self._left.get(job.run, _NEVER_SEEN_SCANS)
@@ -285,12 +269,12 @@ class SlurmAllocations:
         self._left[job.run] = left
         return left <= 0
 
-    def _begin(self, name: str, path: Path, jobs: Sequence[JobFile]) -> JobFile | None:
+    def _begin(self, name: str, path: Path, jobs: Sequence[DeviceClaim]) -> DeviceClaim | None:
         """A living job without its own file, with its start by its first process; None: it is a run that ended,
         whose last processes are still there. The next run of a requeued job, for which slurmd mostly runs no prolog,
         begins after the epilog of the one before, whose count it follows."""
         ended = [job for job in jobs if name in (job.job_id, job.sluid) and job.until is not None]
-        before = ended[-1] if ended else JobFile()
+        before = ended[-1] if ended else DeviceClaim()
         border = before.until or 0.0
         job_file = self._begun.get(name)
         since = job_file.since if job_file is not None and name in self._live_before else None
@@ -300,25 +284,25 @@ class SlurmAllocations:
             since = start_seconds(self.procfs, ticks, self.wall()) if ticks is not None else None
         if ended and (since is None or since <= border):
             return None
-        job_id, sluid = (name, None) if name.isdecimal() else ("", name)
+        job_id, sluid = (name, None) if name.isdecimal() else (None, name)
         restarts = None if before.restarts is None else before.restarts + 1
-        job = fill_facts(JobFile(job_id, sluid=sluid, since=since, restarts=restarts), before, OF_JOB)
+        job = fill_facts(DeviceClaim(job_id=job_id, sluid=sluid, since=since, restarts=restarts), before, OF_JOB)
         self._begun = dict([*self._begun.items(), (name, job)][-_MAX_BEGUN:])
         return job
 
-    def _resolve(self, job: JobFile, devices: Devices, seen: Mapping[str, frozenset[str]]) -> Resolution:
+    def _resolve(self, job: DeviceClaim, devices: Devices, seen: Mapping[str, frozenset[str]]) -> Resolution:
         """As it was resolved first: slurmd read gres.conf before the job began."""
         resolution = self._resolved.get(job.run)
         if resolution is None or resolution.unknown:
             gres = self.settings.gres(job.conf, job.node)
             resolution = resolve(job.devices or (), gres, devices, self.procfs)
-        works_on = seen.get(job.job_id, frozenset()) | seen.get(job.sluid or "", frozenset())
+        works_on = seen.get(job.job_id or "", frozenset()) | seen.get(job.sluid or "", frozenset())
         self._resolved[job.run] = resolution = without_contradiction(resolution, devices, works_on)
         return resolution
 
-    def _over(self, job: JobFile, devices: Devices) -> DeviceClaim:
+    def _over(self, job: DeviceClaim, devices: Devices) -> DeviceClaim:
         """A run that ended: its devices are named once, and then it only identifies its last processes."""
-        seen, run = self._begun.get(job.job_id) or self._begun.get(job.sluid or ""), job
+        seen, run = self._begun.get(job.job_id or "") or self._begun.get(job.sluid or ""), job
         if job.without_prolog and seen is not None and (seen.since or 0.0) <= (job.until or 0.0):
             # The epilog alone wrote of it; its processes showed its start.
             run = fill_facts(replace(seen, job_id=job.job_id, until=job.until), job)
@@ -327,6 +311,5 @@ class SlurmAllocations:
         return _claim(run, self._resolve(job, devices, {}) if is_new else Resolution())
 
 
-def _claim(job: JobFile, resolution: Resolution) -> DeviceClaim:
-    claim = DeviceClaim("slurm", resolution.gpu_uuids, resolution.unknown, job_id=job.job_id or None)
-    return fill_facts(claim, job, ("uid", "since", "until", *OF_RUN))
+def _claim(job: DeviceClaim, resolution: Resolution) -> DeviceClaim:
+    return replace(job, gpu_uuids=resolution.gpu_uuids, unresolved=resolution.unknown)

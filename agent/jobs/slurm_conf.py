@@ -5,8 +5,6 @@ By its source (``gres.c``, ``gres_gpu.c``) and a real 22.05, slurmd counts GPUs 
 by the driver's order. What these do not decide is not known.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +14,7 @@ from math import prod
 from pathlib import Path
 
 from ...rules.base.files import read_bounded
-from .cgroups import read_ascii
+from .processes import read_ascii
 from .scheduler_claims import Devices
 
 # Where slurmd looks for its settings, in its order: as packages build it, and where a configless one keeps its copy.
@@ -69,7 +67,6 @@ class SlurmConfReader:
 
     @property
     def is_present(self) -> bool:
-        """Whether this node has settings of Slurm's."""
         return self.gres().folder is not None
 
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:
@@ -192,7 +189,6 @@ def without_contradiction(resolution: Resolution, devices: Devices, works_on: Co
 
 
 def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str], str]:
-    """The device of each index; or none, and why they are not known."""
     gpus = {gpu.uuid: gpu for gpu in devices.whole}
     uuids = list(gpus)  # as AutoDetect finds them
     if not gpus:
@@ -216,7 +212,6 @@ def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str
 
 
 def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
-    """The device of one index: a GPU, or the one MIG instance whose capabilities are among the files."""
     named = [_DEVICE.fullmatch(file) for file in files]
     minors = {int(match[1]) for match in named if match is not None and match[1]}
     gpu = next((gpu for gpu in devices.whole if minors == {gpu.minor}), None)
@@ -251,7 +246,6 @@ def expand(text: str, limit: int = LIMIT) -> tuple[str, ...] | None:
 
 
 def _numbers(inside: str, limit: int) -> list[str]:
-    """``01-03,7`` as 01, 02, 03, 7; none where it is no such list."""
     numbers: list[str] = []
     for match in map(_PART.fullmatch, map(str.strip, inside.split(","))):
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")

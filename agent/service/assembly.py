@@ -1,7 +1,5 @@
 """Puts the agent together from its settings: driver, sources, sampler, identity."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import time
@@ -11,8 +9,7 @@ from pathlib import Path
 
 from ...rules.catalog.loader import load_catalog
 from ..config import AgentConfig
-from ..jobs.allocation import Allocations
-from ..jobs.attribution import NodeAttribution
+from ..jobs.attribution import Allocations, NodeAttribution
 from ..jobs.environ_helper import HelperVariables
 from ..jobs.identity import identify
 from ..jobs.kubernetes_files import KubernetesFiles
@@ -20,7 +17,7 @@ from ..jobs.podresources import PodResources
 from ..jobs.processes import Listeners
 from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
-from ..model import Gpu, Instant, Node, Survey
+from ..model import Gpu, Instant, Node, Probe
 from ..sampler import Sampler
 from ..sources.base import Source, UnreadGpu
 from ..sources.dcgm import DcgmSource
@@ -40,11 +37,11 @@ class Agent:
 
     sampler: Sampler
     node: Node
-    survey: Survey
+    survey: Probe
     attribution: NodeAttribution
     driver: DriverThread
     bursts: Bursts
-    look: Callable[[], Survey]
+    look: Callable[[], Probe]
 
 
 def assemble(
@@ -72,7 +69,7 @@ def assemble(
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
 
-    def look() -> Survey:
+    def look() -> Probe:
         survey = sampler.probe()
         # Each GPU's SKU as the catalog spells it; None for one that it lacks. An instance is a part of its parent.
         names = {gpu.uuid: gpu.name for gpu in survey.gpus}
@@ -108,25 +105,20 @@ def assemble(
 
 
 def other_sources(
-    config: AgentConfig,
-    gpus: Callable[[], Sequence[Gpu]],
-    unread_gpus: Callable[[], Sequence[UnreadGpu]],
-    listeners: Locate,
+    config: AgentConfig, gpus: Callable[[], Sequence[Gpu]], unread: Callable[[], Sequence[UnreadGpu]], locate: Locate
 ) -> list[Source]:
-    """The sources beside the driver's. Of two that read the same metric of a device, the earlier counts.
-
-    `gpus`: those that the driver knows now; `unread_gpus`: those whose activity it does not report; `listeners`: the
-    PIDs that listen on a port (slow).
-    """
+    """The sources beside the driver's. Of two that read the same metric of a device, the earlier counts. `gpus`: those
+    that the driver knows now; `unread`: those whose activity it does not report; `locate`: the PIDs that listen on a
+    port (slow)."""
     gap, roles, pages = config.max_gap_seconds, config.fabric_roles, PageReader(remote=config.scrape_remote)
     sources: list[Source] = [
         InfinibandSource(config.sysfs, gpus, gap, roles),
         EthernetSource(config.sysfs, config.procfs, gap, roles),
         HostSource(config.procfs, config.sysfs, gap),
-        ServingSource(pages, config.serving_endpoints, config.serving_discover, listeners),
+        ServingSource(pages, config.serving_endpoints, config.serving_discover, locate),
     ]
     if config.dcgm_url:
-        sources.append(DcgmSource(unread_gpus, pages, config.dcgm_url, config.dcgm_interval_seconds))
+        sources.append(DcgmSource(unread, pages, config.dcgm_url, config.dcgm_interval_seconds))
     return sources
 
 

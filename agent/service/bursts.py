@@ -5,8 +5,6 @@ touched; the driver is called on its one thread all the same. Idle GPUs are read
 two requests is what a second's mean cannot show. A burst that ends early (a pause, a hung driver) leaves nothing.
 """
 
-from __future__ import annotations
-
 import threading
 import zlib
 from collections import deque
@@ -17,7 +15,7 @@ from typing import cast
 from ..model import Absence, Capability, Gpu, Instant
 from ..sampler import MIN_SPACING_SECONDS
 from ..sources.fabric import InfinibandSource
-from ..sources.gpm import GpmSource, Pass
+from ..sources.nvidia_driver import GpmSource, Pass
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
 from .driver_thread import DriverThread, Job
 
@@ -50,27 +48,21 @@ class Bursts:
         """One burst, now: its readings of each GPU. Empty where it could not be taken or was ended early."""
         if self._job is not None and not self._job.done.is_set():
             return []  # the driver still holds what the last burst asked for
-        try:
-            self._fabric.probe()
-            self._fabric.keep_only("compute")
-            taken = self._take()
-        finally:
-            self._fabric.close()  # descriptors are not held for five minutes
+        self._fabric.probe()
+        self._fabric.keep_only("compute")
+        taken = self._take()
         ts = self._now().wall_seconds
         bursts = [burst for uuid in sorted(taken) if (burst := burst_of(uuid, ts, taken[uuid])) is not None]
         self._done.extend(bursts)
         return bursts
 
     def take(self) -> list[Burst]:
-        """The bursts that were done since this was last asked."""
         return [self._done.popleft() for _ in range(len(self._done))]
 
     def stop(self) -> None:
-        """End a burst that runs, and take no other."""
         self._stopped.set()
 
     def _take(self) -> dict[str, list[BurstReading]]:
-        """All readings of a burst by GPU; none where it was ended early."""
         readings: dict[str, list[BurstReading]] = {}
         ended: dict[str, float] = {}  # when each GPU was last read, in monotonic seconds
         most = 1

@@ -3,8 +3,6 @@
 The loop answers between its ticks: nothing is shared between threads, and an answer may take until the next tick.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
@@ -45,7 +43,6 @@ class ControlServer:
             ) from error
 
     def serve(self, answer: Callable[[Message], Message]) -> None:
-        """Answer one request, where one waits."""
         with contextlib.suppress(OSError):  # no one waits, or went away
             client, _ = self._socket.accept()
             with client:
@@ -58,7 +55,6 @@ class ControlServer:
                 client.sendall(_encode(answer(message) if is_text else _NO_REQUEST))
 
     def close(self) -> None:
-        """Stop listening and take the socket's name away."""
         self._socket.close()
         self._path.unlink(missing_ok=True)
 

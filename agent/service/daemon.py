@@ -14,14 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..base.self_command import child_command
 from ..config import AgentConfig
-from ..model import Absence, AgentStats, Node, Sampled, Survey
+from ..model import Absence, AgentStats, Node, Probe, Tick
 from ..sampler import run_loop
 from ..store.database import checkpoint
-from ..store.retention import arguments_for
 from ..store.rollups import RollupJob
 from ..store.writer import Writer
 from .assembly import Agent, assemble
@@ -181,13 +182,13 @@ class Recorder:
         self._attributed_at = ts
         self._announce(agent.survey, ts)
 
-    def keep(self, sampled: Sampled) -> None:
+    def keep(self, tick: Tick) -> None:
         """Store one tick. What cannot be written waits in the writer; the fault is kept as an absence."""
-        ts = sampled.tick.ts
+        ts = tick.ts
         if self._agent.sampler.wants_probe:  # a port came up, a NIC or a GPU appeared
             self._announce(self._agent.look(), ts)
-        if sampled.processes is not None:
-            workloads, uses = self._attribution.attribute(sampled.processes)
+        if tick.processes is not None:
+            workloads, uses = self._attribution.attribute(tick.processes)
             self.node_writer.set_workloads(workloads, uses, ts)
             if self._totals is not None:
                 self._totals.set_uses(workloads, [use for use in uses if use.until is None])
@@ -195,24 +196,21 @@ class Recorder:
         elif abs(ts - self._attributed_at) >= _WITHOUT_PROCESSES_SECONDS:
             self._attribution.look_at_node()
             self._attributed_at = ts
-        self._keep_absences(sampled.absences, ts)
-        self.node_writer.add_tick(sampled.tick)
+        self._keep_absences(tick.absences, ts)
+        self.node_writer.add_tick(tick)
         # Again: writing may have just failed or worked, and a stop before the next tick would leave that untold.
-        self._keep_absences(sampled.absences, ts)
-        for event in sampled.events:
+        self._keep_absences(tick.absences, ts)
+        for event in tick.events:
             self.node_writer.add_event(event)
         if self._totals is not None:
-            self._totals.add_tick(sampled.tick)
-            if sampled.events:
-                self._totals.add_events(sampled.events)
-        for served in sampled.serving:
+            self._totals.add_tick(tick)
+        for served in tick.serving:
             holder = self._attribution.holder_of(served.pids)
             self.node_writer.add_serving(replace(served, workload_id=holder))
         for burst in self._bursts.take():
             self.node_writer.add_burst(burst)
 
     def report(self, stats: AgentStats) -> None:
-        """Store what watching cost."""
         self.node_writer.add_agent_stats(stats)
         if self._totals is not None:
             self._totals.add_stats(stats)
@@ -226,7 +224,7 @@ class Recorder:
             if self._totals is not None:
                 self._totals.set_absences(whole)
 
-    def _announce(self, survey: Survey, ts: float) -> None:
+    def _announce(self, survey: Probe, ts: float) -> None:
         if survey.node is not None:
             self.node_writer.set_node(survey.node, ts)
         self._attribution.allocations.gpus = survey.gpus
@@ -278,7 +276,8 @@ def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[st
             say(f"{what}: {done.stderr.strip()[-500:]}")
 
     roll_hours = partial(child, "rollups are late", "rollups", str(db))
-    retain = partial(child, "retention is late", "retention", *arguments_for(db, config.limits))
+    limits = msgspec.json.encode(config.limits).decode()
+    retain = partial(child, "retention is late", "retention", str(db), limits)
     # A period's last samples are committed some seconds after its end, so the minute's job waits for them; the hour's
     # runs between two of the minute's, and so does retention.
     store_jobs: list[Job] = [
@@ -311,7 +310,6 @@ def roll_last(db: Path, say: Callable[[str], None]) -> None:
 
 
 def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
-    """The right to write the database and its writer. Raises StoreError where waiting does not help."""
     lock = InstanceLock(config.db)
     try:
         return lock, Writer(config.db, before_opening=lock.take, max_log_bytes=config.limits.log_bytes)

@@ -1,8 +1,6 @@
 """`skuwise agent doctor`: what each source can read here and, where it cannot, why and what to do; and `once`: one
 reading of every source, for a person or a program to look at."""
 
-from __future__ import annotations
-
 import datetime
 import glob
 import os
@@ -13,6 +11,7 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ...rules.base.files import open_stream
 from ...rules.base.output import columns
@@ -22,12 +21,10 @@ from ..base.safe_text import clean_text
 from ..config import AgentConfig
 from ..jobs.scheduler_claims import Devices
 from ..jobs.slurm import INSTALL_PROLOG
-from ..jobs.slurm_conf import SlurmConfReader, read_settings, resolve
+from ..jobs.slurm_conf import SlurmConfReader, resolve
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
-from ..model import Absence, Capability, Gpu, Node, Sampled, Survey, WorkloadUse
+from ..model import Absence, Capability, Gpu, Node, Probe, Tick, WorkloadUse
 from ..sources.base import Fault
-from ..sources.nvml_errors import explain
-from ..store.disk_errors import place_line
 from .assembly import Agent, assemble
 
 _SUFFIXES = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}
@@ -39,7 +36,7 @@ _MAKE_FOLDER = "Run: systemd-tmpfiles --create skuwise.conf"
 
 def probe_node(
     config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
-) -> tuple[Agent, Sampled, tuple[WorkloadUse, ...]]:
+) -> tuple[Agent, Tick, tuple[WorkloadUse, ...]]:
     """Read every source twice, `seconds` apart: the second reading's rates cover that time. Nothing is stored. Returns
     the agent, closed again; its second reading; and whose work was seen."""
     agent = assemble(config, environ, clock.now)
@@ -47,66 +44,67 @@ def probe_node(
         first = clock.now()
         agent.sampler.sample(first)
         clock.wait_until(first.monotonic_seconds + seconds)
-        sampled = agent.sampler.sample(clock.now())
-        uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)
+        tick = agent.sampler.sample(clock.now())
+        uses = tuple(use for use in agent.attribution.attribute(tick.processes or ())[1] if use.until is None)
     finally:
         agent.sampler.close()
         agent.attribution.allocations.close()
-    return agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses
+    return agent, replace(tick, absences=tick.absences | agent.attribution.absences), uses
 
 
 def examine(
     config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
 ) -> tuple[list[dict[str, str | None]], str]:
     """What doctor has to say of this node: rows for JSON, and a table for a person."""
-    agent, sampled, _ = probe_node(config, environ, clock, seconds)
+    agent, tick, _ = probe_node(config, environ, clock, seconds)
     lines = (
-        *source_lines(agent.survey, sampled, config.procfs),
+        *source_lines(agent.survey, tick),
         *not_configured(config, agent.survey),
         *look_at_slurm(config, agent.survey.gpus),
         *service_lines(Path("/")),
-        place_line(config.db, config.procfs),
     )
-    about, why = ("source", "scope", "subject", "metric"), ("reason", "detail", "remedy")
-    rows: list[dict[str, str | None]] = [
-        {name: getattr(line, name) for name in about}
+    rows = [
+        _picked(line, "source", "scope", "subject", "metric")
         | {"status": "absent" if line.absence else "read", "origin": line.origin}
-        | {name: getattr(line.absence, name, None) for name in why}
+        | _picked(line.absence, "reason", "detail", "remedy")
         for line in lines
     ]
     return rows, _table(lines)
 
 
-def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capability, ...]:
-    """The survey's lines, with what the first reading showed to be absent. `procfs`: why the driver refuses it."""
+def _picked(thing: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name, None) for name in names}
+
+
+def source_lines(survey: Probe, tick: Tick) -> list[Capability]:
+    """The survey's lines, with what the first reading showed to be absent."""
     lines: dict[tuple[str, str, str], Capability] = {}
     for line in survey.capabilities:
         # Where one source lacks what another gives, it is not missing; of two that lack it the later knows more.
         capability = lines.get((line.scope, line.subject, line.metric))
         if capability is None or capability.absence is not None:
             lines[line.scope, line.subject, line.metric] = line
-    for absence in sorted(sampled.absences, key=lambda a: (a.scope, a.subject, a.metric)):
+    for absence in sorted(tick.absences, key=lambda a: (a.scope, a.subject, a.metric)):
         key = (absence.scope, absence.subject, absence.metric)
         capability = lines.get(key)
         # A first look has nothing to subtract from; that says nothing.
         if absence.reason != "first-reading" and (capability is None or capability.absence is None):
             source = capability.source if capability else absence.subject or absence.scope
             lines[key] = Capability(source, *key, capability.origin if capability else "", absence)
-    return tuple(explain(line, procfs) for line in lines.values())
+    return list(lines.values())
 
 
-def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
+def not_configured(config: AgentConfig, survey: Probe) -> tuple[Capability, ...]:
     """What is not read because the settings do not ask for it, where it would add something."""
-    asked, lines = {line.source for line in survey.capabilities}, list[Capability]()
     lacks_gpm = any(line.absence is not None and line.absence.reason == "no-gpm" for line in survey.capabilities)
-    if not config.dcgm_url and lacks_gpm:
-        detail = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
-        lines.append(Fault("not-configured", detail, "Set dcgm_url to the page's address.").line("dcgm", ""))
-    if survey.gpus and not config.serving_endpoints and "serving" not in asked:
-        detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
-        remedy = "Name it in serving_endpoints, or set serving_discover."
-        lines.append(Fault("not-configured", detail, remedy).line("serving", ""))
-    return tuple(lines)
+    is_asked = config.serving_endpoints or any(line.source == "serving" for line in survey.capabilities)
+    page = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
+    servers = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
+    checks = (
+        ("dcgm", lacks_gpm and not config.dcgm_url, page, "Set dcgm_url to the page's address."),
+        ("serving", survey.gpus and not is_asked, servers, "Name it in serving_endpoints, or set serving_discover."),
+    )
+    return tuple(Fault("not-configured", *words).line(source, "") for source, lacks, *words in checks if lacks)
 
 
 def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
@@ -136,12 +134,11 @@ def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
 
 
 def look_at_slurm(config: AgentConfig, gpus: Sequence[Gpu]) -> list[Capability]:
-    """Doctor's lines; none where this node has no Slurm."""
     reader = SlurmConfReader(config.slurm_conf)
-    settings, origin = read_config(ask_scontrol(), reader.folders)
-    if not origin and not reader.is_present:
+    settings = read_config(ask_scontrol())
+    if not settings and not reader.is_present:
         return []
-    lines = config_lines(settings, origin) if origin else []
+    lines = config_lines(settings) if settings else []
     return [*lines, folder_line(config.allocations), *devices_lines(reader, gpus, config.procfs)]
 
 
@@ -155,9 +152,8 @@ def ask_scontrol() -> str:
     return done.stdout
 
 
-def read_config(printed: str, folders: Sequence[Path]) -> tuple[Mapping[str, str], str]:
-    """The settings by their keys in lower case, and their origin (empty: no Slurm): what scontrol `printed`, else
-    files."""
+def read_config(printed: str) -> Mapping[str, str]:
+    """The settings that scontrol `printed`, by their keys in lower case."""
     values: dict[str, str] = {}
     for line in printed.splitlines():
         key, _, value = line.partition("=")
@@ -165,24 +161,16 @@ def read_config(printed: str, folders: Sequence[Path]) -> tuple[Mapping[str, str
         name = key.strip().lower().partition("[")[0]
         if name in _KEYS:
             values[name] = f"{values[name]},{value.strip()}" if name in values else value.strip()
-    if values:
-        return values, "scontrol show config"
-    for folder in folders:
-        lines = read_settings(folder / "slurm.conf")
-        if lines is not None:
-            lines += read_settings(folder / "cgroup.conf") or []
-            return {key: line[key] for line in lines for key in _KEYS if key in line}, str(folder / "slurm.conf")
-    return {}, ""
+    return values
 
 
-def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
-    """What Slurm's settings lack."""
+def config_lines(values: Mapping[str, str]) -> list[Capability]:
     given = dict.fromkeys(_KEYS, "") | {k: v for k, v in values.items() if v.lower() not in ("(null)", "none")}
-    lines = [_script_line(kind, given[kind], origin) for kind in ("prolog", "epilog")]
+    lines = [_script_line(kind, given[kind]) for kind in ("prolog", "epilog")]
     flags = {flag.strip().lower() for flag in given["prologflags"].split(",")}
     if "contain" not in flags:
         when = "" if "alloc" in flags else " Without Alloc the prolog runs only with a job's first step."
-        detail = f"PrologFlags lacks Contain ({origin}): a file whose job has ended may be noticed late.{when}"
+        detail = f"PrologFlags lacks Contain: a file whose job has ended may be noticed late.{when}"
         lines.append(_slurm_line("flags", "", "prolog-flags", detail, "Set PrologFlags=Alloc,Contain."))
     tracking = given["proctracktype"].lower()
     if tracking in ("proctrack/linuxproc", "proctrack/pgid"):
@@ -196,22 +184,19 @@ def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
     return lines
 
 
-def _script_line(kind: str, value: str, origin: str) -> Capability:
+def _script_line(kind: str, value: str) -> Capability:
     """Whether slurm.conf runs our script, straight or from a script of the site's."""
     if not value:
         lost = "the GPUs given to a job are" if kind == "prolog" else "the end of a job, whose file remains, is"
-        detail = f"{kind.capitalize()} is not set ({origin}), so {lost} not recorded."
+        detail = f"{kind.capitalize()} is not set, so {lost} not recorded."
         return _slurm_line(kind, "", f"{kind}-not-configured", detail, INSTALL_PROLOG)
-    ours, setting = f"/etc/skuwise/slurm/{kind}.sh", f"{kind.capitalize()}={value} ({origin})"
+    ours, setting = f"/etc/skuwise/slurm/{kind}.sh", f"{kind.capitalize()}={value}"
     paths = [Path(path) for part in value.split(",") for path in sorted(glob.glob(part.strip()))]  # noqa: PTH207
-    if not paths:
-        detail = f"{setting} is not there, which drains the node."
+    if not paths or any(os.access(path, os.F_OK) and not path.stat().st_mode & 0o111 for path in paths):
+        detail = f"{setting} is not there, or may not be executed, which drains the node."
         return _slurm_line(kind, value, f"{kind}-missing", detail, "Run skuwise agent install, or fix it.")
     calls_ours = False
     for path in paths:
-        if os.access(path, os.F_OK) and not path.stat().st_mode & 0o111:
-            detail = f"{path} may not be executed, which drains the node."
-            return _slurm_line(kind, value, f"{kind}-not-executable", detail, f"chmod 0755 {path}")
         try:
             with open_stream(path) as file:
                 calls_ours |= b"skuwise" in file.read(_SCRIPT_LIMIT)
@@ -223,7 +208,6 @@ def _script_line(kind: str, value: str, origin: str) -> Capability:
 
 
 def folder_line(folder: Path, root_uids: Collection[int] = (0,)) -> Capability:
-    """Whether the prolog's folder is there, and root's."""
     try:
         about = folder.lstat()
     except OSError as error:
@@ -293,32 +277,30 @@ def _table(lines: Sequence[Capability]) -> str:
     return "\n".join([table, "", *(absent or ["Nothing is missing."])])
 
 
-def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
+def reading_json(node: Node, survey: Probe, tick: Tick, uses: Sequence[WorkloadUse]) -> dict[str, object]:
     """Everything of one tick. Every metric of every device is named; null means absent, see `absences`."""
-    tick = sampled.tick
     return {
         "ts": datetime.datetime.fromtimestamp(tick.ts, datetime.UTC).isoformat().replace("+00:00", "Z"),
         "interval_seconds": tick.interval_seconds,
-        "node": {"node": node.node, "cluster": node.cluster, "node_sku": node.node_sku},
+        "node": _picked(node, "node", "cluster", "node_sku"),
         "gpus": [
-            {"gpu_uuid": g.uuid, "gpu_index": g.index, "name": g.name, "sku": g.sku}
-            | {"mem_total_bytes": g.mem_total_bytes}
-            | _all(GPU_METRICS, tick.gpus.get(g.uuid, {}))
-            for g in survey.gpus
+            {"gpu_uuid": gpu.uuid, "gpu_index": gpu.index}
+            | _picked(gpu, "name", "sku", "mem_total_bytes")
+            | _all(GPU_METRICS, tick.gpus.get(gpu.uuid, {}))
+            for gpu in survey.gpus
         ],
         "fabric": [
-            {"device": p.device, "port": p.port, "role": p.role, "link_layer": p.link_layer}
-            | {"state": tick.port_states.get(p.key), "line_rate_bytes_per_second": p.line_rate_bytes_per_second}
-            | _all(FABRIC_METRICS, tick.fabric.get(p.key, {}))
-            for p in survey.ports
+            _picked(port, "device", "port", "role", "link_layer")
+            | {"state": tick.port_states.get(port.key)}
+            | _picked(port, "line_rate_bytes_per_second")
+            | _all(FABRIC_METRICS, tick.fabric.get(port.key, {}))
+            for port in survey.ports
         ],
         "host": _all(HOST_METRICS, tick.host),
-        "workload_gpus": [
-            {"workload_id": u.workload_id, "gpu_uuid": u.gpu_uuid, "basis": u.basis, "shared": u.shared} for u in uses
-        ],
+        "workload_gpus": [_picked(use, "workload_id", "gpu_uuid", "basis", "shared") for use in uses],
         "absences": [
-            {"scope": a.scope, "subject": a.subject, "metric": a.metric, "reason": a.reason, "detail": a.detail}
-            for a in sorted(sampled.absences, key=lambda a: (a.scope, a.subject, a.metric))
+            _picked(absence, "scope", "subject", "metric", "reason", "detail")
+            for absence in sorted(tick.absences, key=lambda a: (a.scope, a.subject, a.metric))
         ],
     }
 
@@ -327,9 +309,8 @@ def _all(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, ob
     return {metric.name: values.get(metric.name) for metric in metrics}
 
 
-def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
+def reading_table(node: Node, survey: Probe, tick: Tick) -> str:
     """For a person; a dash is a value that is absent (`skuwise agent doctor` says why)."""
-    tick = sampled.tick
     parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}", ""]
     if survey.gpus:
         values = [tick.gpus.get(gpu.uuid, {}) for gpu in survey.gpus]
@@ -347,13 +328,12 @@ def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
         ]
         parts += [columns(("PORT", *(port.key for port in survey.ports)), rows), ""]
     parts.append(columns(("HOST", ""), _rows(HOST_METRICS, [tick.host])))
-    if sampled.absences:
-        parts += ["", f"Absent readings: {len(sampled.absences)}; run 'skuwise agent doctor' for the reasons."]
+    if tick.absences:
+        parts += ["", f"Absent readings: {len(tick.absences)}; run 'skuwise agent doctor' for the reasons."]
     return "\n".join(parts)
 
 
 def _rows(metrics: Sequence[Metric], devices: Sequence[Mapping[str, float]]) -> list[tuple[str, ...]]:
-    """A row for each metric, a column for each device."""
     return [(m.name, *(format_quantity(values.get(m.name), m.unit) for values in devices)) for m in metrics]
 
 

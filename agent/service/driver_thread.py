@@ -5,8 +5,6 @@ which the loop waits until a deadline. While one of the loop's jobs is outstandi
 and no one asks again: one stuck thread is all that a wedged driver gets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -15,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ..model import Gpu, Instant, Probe, Reading, Sampled
+from ..model import Gpu, Instant, Probe, Reading, Tick
 from ..sampler import Sampler
 from ..sources.base import Fault
 from ..sources.nvidia_driver import NvidiaDriver
-from ..sources.nvml_errors import DRIVER_MISMATCH
+from ..sources.nvml_table import DRIVER_MISMATCH
 
 # Waited before the other sources read: longer, and their counters would be older than the instant of the tick.
 _USUAL_SECONDS = 0.05
@@ -120,13 +118,12 @@ class DriverThread:
         if isinstance(job.result, Exception):
             raise job.result
         stale, self._stale = self._stale, False
-        if isinstance(job.result, Sampled) and not stale:
-            return Reading(gpus=job.result.tick.gpus, processes=job.result.processes, absences=job.result.absences)
+        if isinstance(job.result, Tick) and not stale:
+            return Reading(gpus=job.result.gpus, processes=job.result.processes, absences=job.result.absences)
         # The reading before was taken later than its instant says, so the rates of this one would be wrong.
         return self._blind(job.result if isinstance(job.result, Fault) else HUNG)
 
     def close(self) -> None:
-        """Release the driver, where it answers."""
         if self._is_free():
             self._put(Job(self._inner.close, self.close_seconds)).done.wait(self.close_seconds)
 
@@ -142,7 +139,6 @@ class DriverThread:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those that the driver named when it was last opened or checked."""
         return self._probe.gpus
 
     @property
@@ -209,7 +205,7 @@ class DriverThread:
                 job.result = error
             job.done.set()
 
-    def _tick(self, instant: Instant) -> Sampled | Fault:
+    def _tick(self, instant: Instant) -> Tick | Fault:
         """Read the GPUs, or say why not: released where a pause wants it, open where it is time."""
         now, fault = instant.monotonic_seconds, self.driver.fault
         if self.paused_until is not None:
@@ -235,7 +231,6 @@ class DriverThread:
         return sampled
 
     def _look(self, instant: Instant) -> None:
-        """Open the driver, where it is not open, and see what is there."""
         self.driver.open(instant)
         survey = self._inner.probe()
         if self.driver.fault is None or not self._probe.gpus:

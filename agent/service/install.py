@@ -4,8 +4,6 @@ The units would run a service from whatever interpreter runs this, so one that o
 theirs to decide what runs here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -134,7 +132,6 @@ def refuse(paths: Iterable[Path], decided: str, owners: Collection[int] = (0,)) 
 
 
 def install(files: Mapping[Path, str], root: Path, say: Say, *, dry_run: bool) -> None:
-    """Write the files and let systemd know."""
     for path in files:
         if not dry_run and path.exists() and not _is_ours(path):
             raise SkuwiseError(
@@ -184,7 +181,6 @@ def uninstall(root: Path, say: Say, *, dry_run: bool) -> int:
 
 @contextlib.contextmanager
 def _as_root(done: str) -> Iterator[None]:
-    """What only root may do, or an error that says what could not be `done`."""
     try:
         yield
     except OSError as error:

@@ -5,8 +5,6 @@ driver, and so do its lock and its open files. The next agent that finds such a 
 database aside and begins a new file. A holder that may still run is never passed over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -18,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ...rules.base.errors import StoreError
-from ..jobs.cgroups import read_ascii
+from ..jobs.processes import read_ascii
 from ..store.database import SetAside, set_database_aside
 from ..store.disk_errors import disk_error
 

@@ -5,8 +5,6 @@ time in which it was observed. So a mean over any window is exact however rarely
 looking only. Nothing here names a user or a command.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,23 +12,16 @@ from prometheus_client import Metric, ProcessCollector
 
 from ..metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..model import Gpu
-from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
-from ..statistics.signal_stats import autocorrelation_peak, second_grid
+from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES, autocorrelation_peak, second_grid
 from .page_server import Labels, Page, cleaned
 from .totals import EDGES, MOMENTS, DeviceTotals, Distribution, GpuTotals, Totals
 
-# nvml.h, nvmlClocksEventReasons.
-THROTTLE_BITS: Mapping[int, str] = {
-    0x1: "gpu_idle",
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
+# nvml.h, nvmlClocksEventReasons: the names of its bits from 0x1 on.
+_THROTTLE_BITS = (
+    "gpu_idle applications_clocks_setting sw_power_cap hw_slowdown sync_boost sw_thermal_slowdown hw_thermal_slowdown"
+    " hw_power_brake_slowdown display_clock_setting"
+)
+THROTTLE_BITS = {1 << place: name for place, name in enumerate(_THROTTLE_BITS.split())}
 _DISTRIBUTIONS = {
     "gpu_util": "gpu_util",
     "sm_active": "sm_active",
@@ -83,7 +74,6 @@ def make_page(totals: Totals, ended: Mapping[str, int]) -> Page:
 
 
 def _add_histogram(page: Page, name: str, text: str, samples: Iterable[tuple[Labels, Distribution]]) -> None:
-    """One histogram of ratios, with the upper edges `EDGES`."""
     family = Metric(f"skuwise_{name}", text, "histogram", "ratio")
     bounds = [*(repr(edge) for edge in EDGES), "+Inf"]
     for labels, distribution in samples:
@@ -100,7 +90,6 @@ def _add_histogram(page: Page, name: str, text: str, samples: Iterable[tuple[Lab
 def _add_integrals(
     page: Page, integrals: Iterable[Integral], devices: Sequence[tuple[Labels, DeviceTotals]], now: int
 ) -> None:
-    """Each metric's integral, the seconds behind it, and its gauge where the device was read in the tick `now`."""
     for integral in integrals:
         total, observed = (
             name.removeprefix("skuwise_").removesuffix("_total") for name in (integral.total, integral.observed)
@@ -124,7 +113,6 @@ def _add_sums(
 
 
 def gpu_labels(uuid: str, gpu: Gpu | None) -> Labels:
-    """What every series of a GPU carries, beside its node."""
     about = {} if gpu is None else {"gpu_index": gpu.index, "sku": gpu.sku, "kind": gpu.kind}
     return cleaned({"gpu_uuid": uuid, **about})
 

@@ -3,8 +3,6 @@
 What clients cost beyond that is bounded by CPUQuota of the unit, or by the container's limit.
 """
 
-from __future__ import annotations
-
 import gzip
 import socket
 import socketserver
@@ -19,8 +17,8 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.exposition import generate_latest
 
-from ..base.address import Address
 from ..base.safe_text import NAME_LIMIT, clean_text
+from ..base.settings import Address
 from ..model import Absence
 
 MAX_CONNECTIONS = 16
@@ -30,6 +28,7 @@ BIND_AGAIN_SECONDS = 30.0
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = dict[str, str]
+Samples = Iterable[tuple[Mapping[str, str], float | None]]
 
 
 class Page:
@@ -39,14 +38,7 @@ class Page:
         self.families: list[Metric] = []
         self.base = cleaned(base)
 
-    def add(
-        self,
-        name: str,
-        text: str,
-        samples: Iterable[tuple[Mapping[str, str], float | None]] | float | None,
-        unit: str = "",
-        kind: str = "gauge",
-    ) -> None:
+    def add(self, name: str, text: str, samples: Samples | float | None, unit: str = "", kind: str = "gauge") -> None:
         """One family, ``skuwise_NAME`` and its unit; labels are clean. None and families without values are left
         out."""
         family = Metric(f"skuwise_{name}", text, kind, unit)
@@ -58,8 +50,10 @@ class Page:
             self.families.append(family)
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client wants a collector."""
         return iter(self.families)
+
+
+MakePage = Callable[[Mapping[str, int]], Page]
 
 
 def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
@@ -73,12 +67,7 @@ class PageServer:
     /healthz. `fault`: why it does not listen."""
 
     def __init__(
-        self,
-        address: Address,
-        page: Callable[[Mapping[str, int]], Page],
-        *,
-        version: Callable[[], object],
-        is_healthy: Callable[[], bool],
+        self, address: Address, page: MakePage, *, version: Callable[[], object], is_healthy: Callable[[], bool]
     ) -> None:
         self.address, self.is_healthy = address, is_healthy
         self.fault: Absence | None = None
@@ -97,7 +86,6 @@ class PageServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Serve no longer. Idempotent."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()

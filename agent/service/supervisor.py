@@ -1,8 +1,6 @@
 """What the loop looks after between ticks: systemd's watchdog, requests, a hung or changed driver, a disk that takes
 nothing, a machine that slept."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -80,7 +78,6 @@ class Supervisor:
         self._paused = self.driver.paused_until is not None
 
     def attend(self) -> None:
-        """One round."""
         now = self.clock.now()
         self.notifier.alive(now.monotonic_seconds)
         if self.server is not None:
@@ -110,7 +107,6 @@ class Supervisor:
             self._event("store", "wedged-database-set-aside", f"The {text}", self.clock.now().wall_seconds)
 
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
-        """Something that happened is kept as an absence that is over."""
         self.note(Absence("source", subject, "*", reason, detail), ts)
 
     def _tell(self) -> None:

@@ -4,8 +4,6 @@ Each tick is added once; a mean over any window is the difference of an integral
 seconds. The loop adds and the page's thread reads, each under `Totals.lock`.
 """
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections import defaultdict, deque
@@ -16,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
-from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
+from ..model import Absence, AgentStats, FabricPort, Gpu, Node, Probe, Tick, Workload, WorkloadUse
 from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 
 # Upper edges (le) of the distributions: the bins of the database, the last of which is open.
@@ -63,7 +61,6 @@ class DeviceTotals:
     last_ts: float = 0.0
 
     def add(self, number: int, tick: Tick, values: Mapping[str, float]) -> None:
-        """Add one tick's values."""
         interval, integrals, seconds = tick.interval_seconds, self.integrals, self.seconds
         self.observed_seconds += interval
         for name, value in values.items():
@@ -193,15 +190,13 @@ class Totals:
                 gpu.recent = self._recent(gpu.recent)
             return True
 
-    def set_survey(self, survey: Survey) -> None:
-        """What is here from now on."""
+    def set_survey(self, survey: Probe) -> None:
         with self.lock:
             self.node = survey.node or self.node
             self.gpus_known = {gpu.uuid: gpu for gpu in survey.gpus}
             self.ports_known = {port.key: port for port in survey.ports}
 
     def set_absences(self, absences: Iterable[Absence]) -> None:
-        """The whole set that holds from now on."""
         with self.lock:
             keys = [_key(absence, "scope", "subject", "metric", "reason") for absence in absences]
             self.absences.replace(keys, self.observed_seconds)
@@ -221,18 +216,9 @@ class Totals:
             self.uses.replace(keys, self.observed_seconds)
 
     def add_stats(self, stats: AgentStats) -> None:
-        """What watching cost since the last call."""
         with self.lock:
             self.stats = stats
             self.missed_ticks += stats.missed_ticks
-
-    def add_events(self, events: Iterable[Event]) -> None:
-        """What the driver reported."""
-        with self.lock:
-            for event in events:
-                code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
-                key = (event.gpu_uuid or "", event.kind, code)
-                self.events[key] = self.events.get(key, 0) + event.count
 
     def add_tick(self, tick: Tick) -> None:
         """One kept tick. Devices that left an hour ago are forgotten."""
@@ -249,11 +235,14 @@ class Totals:
                 totals.add_gpu(self.ticks, tick, values, self.gpus_known.get(uuid), fabric)
             if tick.host:
                 self.host.add(self.ticks, tick, tick.host)
+            for event in tick.events:
+                code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
+                key = (event.gpu_uuid or "", event.kind, code)
+                self.events[key] = self.events.get(key, 0) + event.count
             self._forget(self.gpus_known, self.gpus)
             self._forget(self.ports_known, self.ports)
 
     def seconds_since_tick(self) -> float:
-        """How long ago the last tick was added, or the agent began."""
         return self._monotonic() - self._ticked_at
 
     def _recent(self, points: Iterable[tuple[float, float | None]]) -> deque[tuple[float, float | None]]:

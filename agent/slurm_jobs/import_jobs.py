@@ -5,8 +5,6 @@ in seconds since 1970, or in UTC of versions without that format. Or asks slurmr
 loopback or https.
 """
 
-from __future__ import annotations
-
 import http.client
 import io
 import ipaddress
@@ -27,11 +25,10 @@ from ...rules.base.files import read_text
 from ...rules.base.output import say
 from ..base.deadline import Deadline
 from ..base.safe_text import clean_text
-from ..config import load_config
+from ..base.settings import parse_zone
+from ..config import SlurmImportSettings, load_config, load_section
 from ..store.slurm_rows import known_jobs, write_jobs
-from .read_jobs import JobsOfNode, Keep, ReadJobs
-from .settings import SlurmImportSettings, load_slurm_settings, parse_zone
-from .table_file import COLUMNS, MAX_JSON_BYTES, read_job_table, read_jobs, write_job_table
+from .read_jobs import COLUMNS, MAX_JSON_BYTES, JobsOfNode, Keep, ReadJobs, read_job_table, read_jobs, write_job_table
 
 # Newest first; a server has some three of them at a time, and answers 404 for another.
 _VERSIONS = tuple(f"v0.0.{n}" for n in range(44, 37, -1))
@@ -188,10 +185,10 @@ def import_jobs(
     and add its jobs to the job table `output`, else to the database `db` (None: the agent's). Returns the exit status.
     Raises UsageError, NothingToDo, SkuwiseError."""
     now, environ = time.time(), os.environ
-    settings = load_slurm_settings(environ)
+    settings = load_section(SlurmImportSettings, "slurm", environ)
     if file is not None and since is not None:
         raise UsageError("--since applies to a query of sacct, not to FILE.", "Remove --since or FILE.")
-    zone = parse_zone(time_zone, "--time-zone") if time_zone else settings.time_zone
+    zone = parse_zone(time_zone) if time_zone else settings.time_zone
 
     def read(keep: Keep | None, last: float | None) -> ReadJobs:
         if file is not None:
@@ -210,7 +207,7 @@ def import_jobs(
 
 def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> int:
     recorded = known_jobs(path)
-    chosen = JobsOfNode(recorded.nodes, recorded.clusters, recorded.runs, cluster)
+    chosen = JobsOfNode(recorded, cluster)
     read_jobs = read(chosen, recorded.imported_at)
     left_out = read_jobs.warnings()
     if chosen.other_clusters:
@@ -232,13 +229,13 @@ def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> 
 def _into_file(path: Path, keep_seconds: float, read: _Read, now: float) -> int:
     merged = read_job_table(path) if path.exists() else ReadJobs()
     before = dict(merged.jobs)
-    newest = max((max(job.started, job.ended or 0.0) for job in before.values()), default=None)
+    newest = max((max(job.started_at, job.ended_at or 0.0) for job in before.values()), default=None)
     read_jobs = read(None, newest)
     for line in read_jobs.warnings():
         say(line)
     for job in read_jobs.jobs.values():
         merged.add(job)
-    kept = [job for job in merged.jobs.values() if (job.ended or now) >= now - keep_seconds]
+    kept = [job for job in merged.jobs.values() if (job.ended_at or now) >= now - keep_seconds]
     if not kept:
         raise NothingToDo("Slurm has no job that began in this time.", "Ask for a longer one with --since.")
     write_job_table(path, kept)

@@ -1,7 +1,5 @@
 """What every source is, and what sources share. `agent/service/assembly.py` builds them."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
@@ -84,7 +82,6 @@ class CounterRate:
     at: float = 0.0  # when that was, monotonic seconds
 
     def rate(self, value: float, monotonic_seconds: float) -> float | Fault:
-        """Per-second rate since the last value, or why there is none."""
         last, elapsed = self.last, monotonic_seconds - self.at
         self.last, self.at = value, monotonic_seconds
         if last is None:

@@ -4,8 +4,6 @@ The exporter's values are means over its own interval (30 s by default), so each
 page arrived. Until the next it is not absent, only not new (`Reading.provides`). The driver's own values win.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -93,7 +91,6 @@ class DcgmSource:
         self._between = NOTHING_READ  # what holds until the next page
 
     def probe(self) -> Probe:
-        """The page's values of each GPU without GPM."""
         devices, url = self._unread(), self._target.url
         if not devices:
             return Probe()
@@ -142,7 +139,6 @@ class DcgmSource:
 def _read_all(
     devices: Sequence[UnreadGpu], series: Sequence[Series]
 ) -> dict[str, tuple[dict[str, float], list[Absence]]]:
-    """Per GPU, by uuid: the values by metric, and why others are missing."""
     by_gpu: dict[tuple[str, str], dict[str, list[Series]]] = {}
     for sample in series:
         # A MIG instance's values carry its parent's UUID: they are not the parent's.
@@ -188,8 +184,7 @@ def _runs_kernels(gpu: Mapping[str, Sequence[Series]]) -> bool:
 
 
 def _not_read(page: FetchedPage | None) -> Fault:
-    fault = page.fault if page is not None else None
-    if fault is None:
+    if page is None or (fault := page.fault) is None:
         return Fault("not-read-yet", "The exporter's page has not arrived yet.", "Look again.")
     remedy = _RUN_EXPORTER if fault.reason in ("unreachable", "bad-url") else fault.remedy or _RUN_EXPORTER
     return Fault(fault.reason, f"dcgm-exporter: {clean_text(fault.message)}", remedy)

@@ -11,18 +11,17 @@ they share nothing (on Azure each has its root), by kind, name and number. Ether
 so. ``storage`` is not guessed: nothing in sysfs shows it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from ..base.safe_text import clean_text
 from ..model import Capability, Gpu, LinkLayer, Role
 from .base import Fault, names_in, read_file
-from .ports import DEVICE_NAME, RX, TX, WAIT, Families, Port, PortSource, Roles, SysfsFile, attribute_text
+from .ports import DEVICE_NAME, RX, TX, WAIT, Families, Port, PortSource, Roles, attribute_text
 
 _IB: Families = {TX: [["port_xmit_data"]], RX: [["port_rcv_data"]], WAIT: [["port_xmit_wait"]]}
 # drivers/infiniband/hw/efa/efa_verbs.c (names). Whether tx_bytes holds RDMA too is not documented, so the greater
@@ -95,8 +94,7 @@ def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -
 
 
 def _shared(path: PciPath, other: PciPath) -> int:
-    """How many components two paths begin with alike."""
-    return next((n for n, (a, b) in enumerate(zip(path, other, strict=False)) if a != b), min(len(path), len(other)))
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))])
 
 
 class InfinibandSource(PortSource):
@@ -126,7 +124,6 @@ class InfinibandSource(PortSource):
         return ports, []
 
     def _ports_of(self, home: Path) -> list[Port]:
-        """The ports of one device, by number. A device that goes away meanwhile has none."""
         numbers = sorted(int(name) for name in names_in(home / "ports") if name.isdecimal())
         driver = Path(os.path.realpath(home / "device/driver")).name
         ports: list[Port] = []
@@ -134,7 +131,7 @@ class InfinibandSource(PortSource):
             folder = home / "ports" / str(number)
             ethernet = attribute_text(folder / "link_layer") == "Ethernet"
             layer: LinkLayer = "EFA" if driver == "efa" else "Ethernet" if ethernet else "InfiniBand"
-            port = Port(home.name, number, layer, SysfsFile(folder / "state"), folder / "rate")
+            port = Port(home.name, number, layer, folder / "state", folder / "rate")
             if layer == "EFA":
                 inner = folder / "hw_counters"
                 # Kernels before 5.15 list the port's counters under the device.
@@ -147,8 +144,6 @@ class InfinibandSource(PortSource):
 
 
 class EthernetSource(PortSource):
-    """Every physical Ethernet port."""
-
     name = "ethernet"
 
     def __init__(self, sysfs: Path, procfs: Path, max_gap_seconds: float, roles: Roles | None = None) -> None:
@@ -161,7 +156,7 @@ class EthernetSource(PortSource):
         left_out: list[Capability] = []
         for name in sorted(filter(self._is_port, self._listing)):
             home = self._class / name
-            port = Port(name, 1, "Ethernet", SysfsFile(home / "operstate"), home / "speed")
+            port = Port(name, 1, "Ethernet", home / "operstate", home / "speed")
             if rdma := names_in(home / "device/infiniband"):
                 detail = f"{name} is the RDMA device {clean_text(rdma[0], 64)}; its TCP traffic is not counted."
                 absence = Fault("counted-as-rdma", detail, _LISTED_ONCE).of("fabric", port.key)

@@ -4,8 +4,6 @@ CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/
 partitions, loop, RAM, dm or md devices, whose traffic the disks below them carry already.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

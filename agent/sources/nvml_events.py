@@ -4,8 +4,6 @@ Waiting for events blocks, so its own thread does, a second at a time: a release
 longer. A wait that never returns costs that thread and nothing else.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time
@@ -16,11 +14,10 @@ from typing import Any
 import pynvml
 
 from ..model import Capability, Event, EventKind, Instant, Probe, Reading
-from . import nvml_errors as errors
+from . import nvml_table as table
 from .base import Fault
-from .nvml_errors import code_of, fault_of
 from .nvml_session import NvmlDevice, NvmlSession
-from .nvml_table import address_of, function, with_room
+from .nvml_table import address_of, code_of, fault_of, function, with_room
 
 # From NVIDIA's XID catalog (https://docs.nvidia.com/deploy/xid-errors/, 2025). Other numbers are kept as they are.
 XID_MEANINGS: Mapping[int, str] = {
@@ -87,13 +84,11 @@ class EventSource:
         session.before_close.append(self._end)
 
     def probe(self) -> Probe:
-        """Which events each GPU reports."""
         if self._thread is not None:
             self._looked.wait(_FIRST_LOOK_SECONDS)
         return Probe(capabilities=tuple(self._now()))
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - events have a time of their own
-        """What arrived since the last reading."""
         with self._lock:
             events, self._arrived = tuple(self._arrived.values()), {}
         absences = frozenset(line.absence for line in self._now() if line.absence is not None)
@@ -139,7 +134,7 @@ class EventSource:
             patience = 0  # the first wait only shows that it works
             while not stop.is_set() and self._session.devices is devices:
                 code = function("nvmlEventSetWait_v2")(events, ctypes.byref(data), patience)
-                if code not in (0, errors.TIMEOUT):
+                if code not in (0, table.TIMEOUT):
                     raise pynvml.NVMLError(code)
                 self._lines = lines
                 patience = _WAIT_MILLISECONDS
@@ -166,11 +161,10 @@ class EventSource:
 
 
 def _register(device: NvmlDevice, events: object) -> Fault | None:
-    """Ask for the events of a GPU, or why there are none."""
     try:
         types = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _WANTED
         if types:
             pynvml.nvmlDeviceRegisterEvents(device.handle, types, events)
     except pynvml.NVMLError as error:
         return fault_of(code_of(error))
-    return None if types else fault_of(errors.NOT_SUPPORTED)
+    return None if types else fault_of(table.NOT_SUPPORTED)

@@ -1,7 +1,5 @@
 """Opens NVML once for all its sources: GPUs and MIG instances by UUID, lost ones set aside and asked again."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,10 +8,9 @@ from typing import Any
 import pynvml
 
 from ..model import Absence, Capability, Instant, Probe, Reading
-from . import nvml_errors as errors
 from . import nvml_table as table
 from .base import Fault, sort_out
-from .nvml_errors import code_of, fault_of
+from .nvml_table import code_of, fault_of
 
 RETRY_SECONDS = 30.0
 _MOST_INSTANCES = 16  # no GPU has more than seven
@@ -32,7 +29,7 @@ class NvmlDevice:
     nvlink_links: int | None = None  # active ones; None: the driver does not say
     nvlink_bytes_per_second: float | None = None  # all active links together, one way
     in_mig_mode: bool = False
-    parent: NvmlDevice | None = None  # set: this is a MIG instance of it
+    parent: "NvmlDevice | None" = None  # set: this is a MIG instance of it
     # Of an instance: the ids of its GPU and compute instance, the handle's address, and how many share its counters.
     made: tuple[int, ...] = ()
 
@@ -43,7 +40,7 @@ class NvmlSession:
     them: probe the sources again then. What fails for no lasting reason is asked again after `RETRY_SECONDS`."""
 
     def __init__(self) -> None:
-        self.fault: Fault | None = errors.NOT_OPEN  # why nothing can be read; None: open
+        self.fault: Fault | None = table.NOT_OPEN  # why nothing can be read; None: open
         self.devices: tuple[NvmlDevice, ...] = ()  # GPUs, each with its MIG instances behind it
         self.version: str | None = None  # the driver's, as it was when opened
         self.after_open: list[Callable[[], None]] = []  # called whenever the session was opened
@@ -79,7 +76,7 @@ class NvmlSession:
     def close(self) -> None:
         """Release the driver and every GPU. Idempotent."""
         self._shut()
-        self.fault = errors.RELEASED
+        self.fault = table.RELEASED
 
     def current(self, instant: Instant) -> tuple[NvmlDevice, ...]:
         """All GPUs, after what failed was asked again where its time has come. Empty when not open."""
@@ -91,12 +88,12 @@ class NvmlSession:
     def failed(self, device: NvmlDevice, code: int) -> Fault:
         """What `code` from a call on `device` means. Sets a lost GPU aside, and all where the driver is gone."""
         fault = fault_of(code)
-        if code in errors.GPU_GONE:
+        if code in table.GPU_GONE:
             whole = device.parent or device
             for part in (whole, *(d for d in self.devices if d.parent is whole)):
                 part.lost = fault
             self._ask_later()
-        elif code in errors.DRIVER_GONE:
+        elif code in table.DRIVER_GONE:
             self._shut()
             self.fault = fault
         return fault
@@ -140,7 +137,7 @@ class NvmlSession:
         self.devices, self._gpus, self._doubt, self._again_at = (), [], False, math.inf
 
     def _doubt_after(self, code: int) -> None:
-        if code not in errors.LASTING:
+        if code not in table.LASTING:
             self._doubt = True
             self._ask_later()
 
@@ -165,11 +162,11 @@ class NvmlSession:
         (code, count), (speed_code, mb_per_second) = block.read()
         gpu.nvlink_places = places = int(count) if code == 0 else 0
         states = [self.ask(table.get_number, "nvmlDeviceGetNvLinkState", handle, link) for link in range(places)]
-        gpu.nvlink_links = active = states.count(1) if code in (0, errors.NOT_SUPPORTED) else None
+        gpu.nvlink_links = active = states.count(1) if code in (0, table.NOT_SUPPORTED) else None
         gpu.nvlink_bytes_per_second = active * mb_per_second * 1e6 or None if active and speed_code == 0 else None
         self._doubt_after(code)
         support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, handle, version=1)
-        gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
+        gpu.no_gpm = None if support is not None and support.isSupportedDevice else table.NO_GPM
         names = ("lost", "no_gpm", "nvlink_places", "nvlink_links", "nvlink_bytes_per_second")
         changed = any(getattr(before, name) != getattr(gpu, name) for name in names)
         if changed or table.address_of(before.handle) != table.address_of(handle):
@@ -183,7 +180,7 @@ def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
     try:
         gpu.in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
     except pynvml.NVMLError as error:
-        if code_of(error) not in errors.LASTING:
+        if code_of(error) not in table.LASTING:
             raise
         gpu.in_mig_mode = False
     devices: dict[str, NvmlDevice] = {}
@@ -193,7 +190,7 @@ def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
             uuid = pynvml.nvmlDeviceGetUUID(handle)
             ids = [table.get_number(f"nvmlDeviceGet{kind}InstanceId", handle) for kind in ("Gpu", "Compute")]
         except pynvml.NVMLError as error:
-            if code_of(error) not in (errors.NOT_FOUND, errors.INVALID_ARGUMENT):
+            if code_of(error) not in (table.NOT_FOUND, table.INVALID_ARGUMENT):
                 raise
             continue  # nothing there, or it went away while it was asked
         made = (*ids, table.address_of(handle))
@@ -202,7 +199,7 @@ def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
     for device in devices.values():
         device.made = (*device.made, held.count(device.made[0]))
         if device.no_gpm is None and device.made[-1] > 1:
-            device.no_gpm = errors.MIG_SHARED
+            device.no_gpm = table.MIG_SHARED
     return devices
 
 
@@ -234,7 +231,6 @@ class GpuReader:
         return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in readings.items()]
 
     def read(self, instant: Instant) -> Reading:
-        """What each GPU shows, over the time since the last reading."""
         gpus: dict[str, dict[str, float]] = {}
         absences: list[Absence] = []
         for device in self._session.current(instant):
@@ -243,7 +239,7 @@ class GpuReader:
                 absences += absent
         if self._session.fault is not None:
             return Reading(absences=frozenset({self._session.fault.of("source", self.name)}))
-        return Reading({uuid: values for uuid, values in gpus.items() if values}, absences=frozenset(absences))
+        return Reading(gpus={uuid: values for uuid, values in gpus.items() if values}, absences=frozenset(absences))
 
     def close(self) -> None:
         """Forget the GPUs; their handles are the session's."""
@@ -265,7 +261,6 @@ class GpuReader:
         return sort_out("gpu", device.uuid, readings, table.MOST)
 
     def _told(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float | Fault]:
-        """The readings in `answers` to `rows`, as far as the GPU is not lost meanwhile."""
         readings: dict[str, float | Fault] = {}
         for row, (why, number) in zip(rows, answers, strict=True):
             readings[row.metric] = number * row.step if why == 0 else self._fault(device, why)

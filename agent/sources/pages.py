@@ -5,8 +5,6 @@ format (Prometheus 0.0.4, OpenMetrics) is read here: `prometheus_client.parser` 
 page.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -15,8 +13,8 @@ from http import HTTPStatus
 from math import isfinite
 from typing import NamedTuple
 
-from ..base.address import PageError, split_url
 from ..base.deadline import Deadline
+from ..base.settings import PageError, split_url
 from ..model import Instant
 
 TOTAL_SECONDS = 3.0

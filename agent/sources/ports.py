@@ -4,16 +4,14 @@ A port that is not active is absent, not silent. A file that a restricted functi
 would put a line into the kernel's log. Only `probe` finds out what a new device or a port that came up is.
 """
 
-from __future__ import annotations
-
 import errno
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from ..base.safe_text import clean_text
 from ..metrics import FABRIC_METRICS
@@ -61,36 +59,10 @@ _ERRORS = {
 }
 
 
-@dataclass(slots=True)
-class SysfsFile:
-    """A small file that is read again and again, because the kernel writes it for each read. The descriptor stays open:
-    a read takes 1 us, opening the path 8. An ordinary file (a fixture) must be rewritten in place."""
-
-    path: Path
-    _fd: int | None = None  # None: it is opened when it is read
-
-    def read(self) -> bytes:
-        """Its text, 128 bytes at most. Raises `OSError`; after one the path is opened again: its device may be back."""
-        try:
-            if self._fd is None:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            return os.pread(self._fd, 128, 0)
-        except OSError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the descriptor; the next read opens the path again."""
-        fd, self._fd = self._fd, None  # first: a close that fails still releases it
-        if fd is not None:
-            os.close(fd)
-
-
-@dataclass(frozen=True, slots=True)
-class PortCounter:
+class PortCounter(NamedTuple):
     """Counters that together show one metric: the sum of `files` times `factor`, as a `rate`."""
 
-    files: Sequence[SysfsFile]
+    files: Sequence[Path]
     factor: int
     rate: CounterRate
 
@@ -103,7 +75,7 @@ class Port:
     device: str
     number: int
     link_layer: LinkLayer
-    state: SysfsFile
+    state: Path
     rate: Path
     counters: dict[str, list[PortCounter]] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)  # of each metric, for doctor
@@ -125,17 +97,13 @@ class Port:
                 sums = " or ".join(" + ".join(names) for names in there)
                 self.origins[metric] = f"{folder.name}/{sums}" + (f" x {factor}" if factor > 1 else "")
                 self.counters[metric] = [
-                    PortCounter([SysfsFile(folder / name) for name in names], factor, CounterRate(max_gap_seconds))
+                    PortCounter([folder / name for name in names], factor, CounterRate(max_gap_seconds))
                     for names in there
                 ]
 
-    def close(self) -> None:
-        """Release every file, and forget the counters. Idempotent."""
-        self.state.close()
+    def forget(self) -> None:
         for counter in chain.from_iterable(self.counters.values()):
             counter.rate.last = None
-            for file in counter.files:
-                file.close()
 
 
 class PortSource:
@@ -158,11 +126,9 @@ class PortSource:
         raise NotImplementedError
 
     def _is_port(self, device: str) -> bool:  # noqa: ARG002
-        """Whether a new device under the class directory is one of ours."""
         return True
 
     def probe(self) -> Probe:
-        self.close()
         self._listing = self._names()
         self._ports, lines = self._find_ports()
         for port in self._ports:
@@ -170,7 +136,7 @@ class PortSource:
             if configured is not None:
                 port.role, port.basis = configured, "configured"
             missing = {absence.metric: absence for absence in self._read_port(port, 0.0)[2]}
-            port.close()  # what was counted for this look is not kept
+            port.forget()
             port.down = "*" in missing and missing["*"].reason != _UNKNOWN_COUNTERS.reason
             # A port that is down reports the rate it would train to at worst, not its line rate.
             port.line_rate = None if port.down else parse_line_rate(attribute_text(port.rate))
@@ -189,13 +155,12 @@ class PortSource:
         self._ports = [port for port in self._ports if port.role == role]
 
     def read(self, instant: Instant) -> Reading:
-        """Rates of every port since the last reading."""
         now = instant.monotonic_seconds
         if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
             self._looked_at, listing = now, self._names()
             for port in self._ports:
                 if port.device not in listing:
-                    port.close()
+                    port.forget()
             fresh = listing - self._listing - {port.device for port in self._ports}
             self.wants_probe = self.wants_probe or any(self._is_port(name) for name in fresh)
             self._listing = listing
@@ -215,17 +180,13 @@ class PortSource:
             absences += absent
         return Reading(fabric=fabric, port_states=states, absences=frozenset(absences))
 
-    def close(self) -> None:
-        """Release every file. Idempotent."""
-        for port in self._ports:
-            port.close()
+    def close(self) -> None: ...
 
     def _names(self) -> frozenset[str]:
-        """The devices under the class directory; empty where there is none."""
         return frozenset(filter(DEVICE_NAME.fullmatch, names_in(self._class)))
 
     def _read_port(self, port: Port, now: float) -> tuple[str, dict[str, float], list[Absence]]:
-        """Its state, its rates by metric, and why others are missing (``*``: all of them)."""
+        """Its state, its rates by metric, and why others are missing (``*``: all)."""
         values, absences = ({}, []) if port.down else self._rates(port, now)
         # What moved something was active: the state, for which some drivers ask the firmware, is then not read.
         if values.get(TX) or values.get(RX):
@@ -236,7 +197,7 @@ class PortSource:
         word = clean_text(text, 32).rpartition(":")[2].strip().upper() if isinstance(text, bytes) else ""
         state = ACTIVE if word in ("UP", "UNKNOWN") else word
         if state != ACTIVE:
-            port.close()
+            port.forget()
             fault = text if isinstance(text, Fault) else _NOT_ACTIVE
             return state, {}, [(_DEVICE_GONE if fault == _VANISHED else fault).of("fabric", port.key)]
         if not (port.counters.get(TX) and port.counters.get(RX)):
@@ -247,7 +208,6 @@ class PortSource:
         return state, values, absences
 
     def _rates(self, port: Port, now: float) -> tuple[dict[str, float], list[Absence]]:
-        """The rates by metric, and why others are missing."""
         readings: dict[str, float | Fault] = {}
         for metric in METRICS:
             rates = [self._rate(counter, now) for counter in port.counters.get(metric, ())]
@@ -257,7 +217,6 @@ class PortSource:
         return sort_out("fabric", port.key, readings, {TX: most, RX: most})
 
     def _rate(self, counter: PortCounter, now: float) -> float | Fault:
-        """The rate in its unit, or why there is none."""
         total = 0
         for text in map(self._text, counter.files):
             if isinstance(text, bytes) and text.isdigit() and int(text) != _LAST_OF_32_BITS:
@@ -270,16 +229,16 @@ class PortSource:
         rate = counter.rate.rate(total, now)
         return rate if isinstance(rate, Fault) else rate * counter.factor
 
-    def _text(self, file: SysfsFile) -> bytes | Fault:
-        """What a file says, or why it cannot be read."""
-        if file.path in self._refused:
+    def _text(self, path: Path) -> bytes | Fault:
+        if path in self._refused:
             return _RESTRICTED
         try:
-            return file.read().strip()
+            with path.open("rb", buffering=0) as file:
+                return (file.read(128) or b"").strip()
         except OSError as error:
             fault = _ERRORS.get(error.errno or 0, _FAILED)
             if fault == _RESTRICTED:
-                self._refused.add(file.path)
+                self._refused.add(path)
             return fault
 
 

@@ -5,8 +5,6 @@ ranks, models) are added up, their cache usage is averaged; tensor-parallel rank
 once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf
@@ -82,8 +80,6 @@ requests_running trt_llm_request_metrics/request_type/scheduled
 requests_waiting trt_llm_request_metrics/request_type/waiting inference_pending_request_count
 requests_per_second inference_request_success
 """
-# Older TensorRT-LLM backends show used and max blocks but no fraction.
-_TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics/kv_cache_block_type/"
 _SOME_OF = ("kv_cache_block_type", "request_type")
 # Means over what was counted between two pages, of the histograms whose sum and count show them.
 _MEANS = dict(zip(("time_to_first_token_seconds", "time_per_output_token_seconds"), MEASURES, strict=True))
@@ -138,20 +134,15 @@ class ServingSource:
     name = "serving"
 
     def __init__(
-        self,
-        reader: PageReader,
-        endpoints: Sequence[str],
-        discover: bool = False,
-        locate: Locate = lambda _: frozenset(),
+        self, reader: PageReader, urls: Sequence[str], discover: bool = False, locate: Locate = lambda _: frozenset()
     ) -> None:
         self._reader = reader
-        self._named = frozenset(endpoints)
-        urls = dict.fromkeys((*endpoints, *(WELL_KNOWN if discover else ())))
-        self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in urls]
+        self._named = frozenset(urls)
+        every = dict.fromkeys((*urls, *(WELL_KNOWN if discover else ())))
+        self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in every]
         self._told: dict[str, _Told] = {}
 
     def probe(self) -> Probe:
-        """What each page shows."""
         self._reader.start(self._targets, wait=True)
         lines: list[Capability] = []
         for answer in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
@@ -198,7 +189,6 @@ class ServingSource:
 
 
 def _read(page: FetchedPage) -> _Told:
-    """What a page shows."""
     named: dict[str, list[Series]] = {}
     for sample in page.series:
         some = "".join(f"/{label}/{sample.labels[label]}" for label in _SOME_OF if label in sample.labels)
@@ -209,9 +199,6 @@ def _read(page: FetchedPage) -> _Told:
     amounts: dict[str, float] = {}
     for metric, names in (engine.gauges | engine.rates).items():
         values = _whole(_first(named, names))
-        if metric == "kv_cache_usage" and engine.name == "triton" and not values:
-            used, most = (sum(_whole(_first(named, [_TRITON_BLOCKS + of]))) for of in ("used", "max"))
-            values = [used / most] if most else []
         if values and metric == "kv_cache_usage":
             amounts[metric] = sum(values) / len(values)
         elif values:

@@ -4,20 +4,20 @@ A second is too coarse for most training steps. A burst sees rhythms from 0.2 s 
 is not seen, or seen as a slower one (aliasing).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from statistics import median
 
-from .rollup_stats import ACTIVE_SM, below, larger
-from .signal_stats import (
+from .rollup_stats import (
+    ACTIVE_SM,
     PEAK_SHARE,
     autocorrelation,
     autocorrelation_peak,
+    below,
     coefficient_of_variation,
+    larger,
     longest_run_seconds,
     pearson,
     share_of_time,

@@ -5,8 +5,6 @@ histogram_quantile does. Where engines have an edge that we have too (all limits
 is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 
@@ -88,7 +86,6 @@ def _put(counts: list[float], low: float, high: float, count: float) -> None:
 
 
 def added(many: Iterable[Sequence[float]]) -> Counts | None:
-    """The sum of several; None of none."""
     columns = list(zip(*many, strict=True))
     return tuple(map(sum, columns)) if columns else None
 

@@ -3,8 +3,6 @@
 Tables hold integers in quanta (agent/metrics.py) and bins as short text. Missing (None, NaN, infinite) becomes NULL.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,10 +53,8 @@ _BINS: Mapping[str, Iterable[str]] = {
 # difference, so that 90 days of minutes find room (docs/operations.md).
 _GPU_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {
     "ratio": (1e-4, 10),
-    "bytes": (65536.0, 16),
-    "bytes per second": (65536.0, 16),
-    "watts": (0.1, 10),
-    "joules": (0.1, 10),
+    **dict.fromkeys(("bytes", "bytes per second"), (65536.0, 16)),
+    **dict.fromkeys(("watts", "joules"), (0.1, 10)),
 }
 _FABRIC_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {"bytes per second": (16384.0, 64)}
 # Bursts: a step's time has milliseconds, which is what a burst adds.
@@ -102,12 +98,10 @@ MEASURES: Mapping[str, tuple[RollupMeasure, ...]] = {
 
 
 def rollup_kind(table: RollupTable) -> str:
-    """What a rollup's rows are about: gpu, fabric or host."""
     return table.partition("_")[0]
 
 
 def rollup_period(table: RollupTable) -> Period:
-    """Which period a rollup's rows stand for."""
     return "minute" if table.endswith("_minute") else "hour"
 
 
@@ -141,7 +135,6 @@ def encode_number(value: object, steps: float) -> int | None:
 
 
 def encode_values(get: Callable[[str], object], steps: Steps) -> list[int | None]:
-    """A reading's values in the order of `steps`."""
     return [encode_number(get(name), per_unit) for name, per_unit in steps]
 
 
@@ -227,7 +220,6 @@ _RENAMED = {"uuid": "gpu_uuid", "index": "gpu_index"}
 
 
 def _fields(kind: type) -> tuple[str, ...]:
-    """The columns that keep a value of the model, in the order of `kept`."""
     return tuple(_RENAMED.get(field.name, field.name) for field in dataclasses.fields(kind) if field.compare)
 
 
@@ -259,7 +251,6 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 
 def insert(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
-    """The statement that writes rows of a table."""
     marks = ["(SELECT id FROM sample_counts WHERE counts = ?)" if c == "sample_counts" else "?" for c in columns]
     return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({', '.join(marks)})"
 

@@ -6,8 +6,6 @@ copies them home: a job's, for its fsync would cost a tick. A reader that stays 
 beginning again, so the writer stops at a limit.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import re
@@ -55,7 +53,6 @@ class SetAside:
 
 @cache
 def schema_sql() -> str:
-    """The statements that make our schema."""
     return resources.files("skuwise.agent.store").joinpath("schema.sql").read_text(encoding="utf-8")
 
 
@@ -166,7 +163,6 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
 
 
 def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:
-    """A connection that writes to a file that is there. `checkpoint_pages`: when it checkpoints by itself; 0: never."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=wait_seconds, isolation_level=None)
     settings = {"synchronous": "NORMAL", "wal_autocheckpoint": checkpoint_pages, "journal_size_limit": LOG_KEPT_BYTES}
@@ -223,7 +219,6 @@ def opened_beside(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is written within it is written whole, or not at all."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

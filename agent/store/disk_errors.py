@@ -6,18 +6,15 @@ whole takes seconds; damage that is met later leaves a mark beside it. What is m
 opened for writing.
 """
 
-from __future__ import annotations
-
 import errno
 import os
-import re
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
 from ...rules.base.sanitize import clean
-from ..model import Absence, Capability
+from ..model import Absence
 
 # A reason, which is the code of the absence, and what to do.
 FULL = ("disk-full", "Free some space on the disk that holds the database.")
@@ -50,17 +47,6 @@ LOOKED_AT = (
     "SELECT ts FROM tick ORDER BY ts DESC LIMIT 20",
     "SELECT * FROM workload_use ORDER BY ts_end DESC LIMIT 50",
 )
-
-# WAL needs memory that all who open the file share: it does not reach over a network (https://www.sqlite.org/wal.html).
-_NETWORK = (
-    "nfs nfs4 cifs smb3 smbfs ncpfs afs 9p ceph lustre gpfs beegfs orangefs pvfs2 glusterfs ocfs2 gfs2 wekafs virtiofs"
-)
-# Which are no place for a database, why, and what to do instead. FUSE may be anything.
-_BAD_PLACES = {
-    "memory-file-system": ("tmpfs ramfs rootfs devtmpfs", "all is gone after a reboot", "Name a file on a disk (db)."),
-    "network-file-system": (f"{_NETWORK} fuse", "its log breaks over a network", "Name a file on a local disk (db)."),
-    "container-layer": ("overlay aufs", "it is gone with the container", "Mount a folder of the host there."),
-}
 
 
 class PassingError(StoreError):
@@ -102,7 +88,6 @@ def said_by(error: Exception) -> str:
 
 
 def damaged_error(path: Path, error: Exception) -> StoreError:
-    """Why a database that SQLite cannot read is refused."""
     return StoreError(
         f"{path} is damaged and cannot be read ({said_by(error)}).",
         f"Save what is left with: sqlite3 '{path}' .recover; then move the file away and start again.",
@@ -115,7 +100,6 @@ def store_absence(reason: str, detail: str, remedy: str) -> Absence:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite says that the file itself is broken."""
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
@@ -131,21 +115,3 @@ def marked(path: Path) -> str | None:
         said = path.with_name(path.name + MARK_SUFFIX).read_text(encoding="utf-8", errors="replace")
         return clean(said)[:_MOST_SAID] or "damage was found"
     return None
-
-
-def place_line(db: Path, procfs: Path) -> Capability:
-    """Doctor's line about where the database lies: on which file system, by the list of mounts, where known."""
-    mounts, real = "", db.resolve()
-    with suppress(OSError):
-        mounts = (procfs / "mounts").read_text(encoding="utf-8", errors="replace")
-    mount, kind, objection = "", "", None
-    for fields in (line.split(" ") for line in mounts.splitlines()):
-        if len(fields) < 3 or not fields[1].startswith("/"):
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
-        if real.is_relative_to(point) and len(point) >= len(mount):  # a later mount of one place hides the earlier
-            mount, kind = point, fields[2]
-    for reason, (kinds, why, remedy) in _BAD_PLACES.items():
-        if (kind if kind == "fuse.ntfs-3g" else kind.split(".")[0]) in kinds.split():
-            objection = store_absence(reason, f"{db} lies on {kind}: {why}.", remedy)
-    return Capability("store", "source", "store", "*", f"{db} on {kind}" if kind else str(db), objection)

@@ -27,7 +27,6 @@ _REST = Event(0.0, None, "other", None, "more events than are kept one by one")
 
 _SEEN_SECONDS = 20.0  # a use goes on that was seen less than two scans ago
 _ROLLUP_BATCH = 5000
-_TICK_BATCH = 500
 _DeviceTable = Literal["gpu", "port"]
 # Each row of a node's devices: what names the device, its id, and from when it holds.
 _DEVICES_OF: Mapping[_DeviceTable, str] = {
@@ -101,7 +100,6 @@ class NodeWriter:
 
     @_waits
     def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
-        """The fabric ports that are here from `ts` on, as `set_gpus`."""
         self._set_devices("port", {port.key: port for port in ports}, ts)
 
     @_waits
@@ -187,7 +185,6 @@ class NodeWriter:
 
     @_waits
     def add_agent_stats(self, stats: AgentStats) -> None:
-        """Keep what watching cost."""
         self._put("agent_stat", (*codec.kept(stats), self._number))
 
     @_waits
@@ -244,16 +241,6 @@ class NodeWriter:
         bins = [encode(counts[measure]) if measure in counts else None for measure in MEASURES]
         self._put("serving_hour", (number, server, ref, sample.ts, round(seconds * 1000), *bins))
 
-    # The bulk roads, for simulators and importers: written at once.
-
-    def put_ticks(self, ticks: Iterable[Tick]) -> None:
-        """Many ticks, in order of time."""
-        source = iter(ticks)
-        while batch := list(islice(source, _TICK_BATCH)):
-            for tick in batch:
-                self.writer.tell(Told(self, partial(self._put_tick, tick), tick=tick))
-            self.writer.put_now()
-
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Many rollup rows, in the order of `columns`: the view's column names, values in base units. Two columns name
         the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out for the host). None,
@@ -291,7 +278,6 @@ class NodeWriter:
         return self.writer.connection.execute(sql, codec.storable(values)).fetchall()
 
     def _put(self, table: str, row: Sequence[Cell]) -> None:
-        """Write a row of a small table; it takes the place of one with the same key."""
         self.writer.connection.execute(codec.upsert(table), codec.storable(row))
 
     def _next_id(self, table: str) -> int:
@@ -300,7 +286,6 @@ class NodeWriter:
 
     @property
     def _number(self) -> int:
-        """The id of the node's row."""
         if not self._id:
             self._put_node(self.node, self.begun)
         return self._id
@@ -314,7 +299,6 @@ class NodeWriter:
         self._run("UPDATE node SET last_seen = max(last_seen, ?) WHERE id = ?", ts, self._number)
 
     def _put_workload(self, workload: Workload, first: float, last: float) -> int:
-        """Write a workload's row, and give its id."""
         row_id, begun, seen = self._workload(workload.workload_id)
         number = row_id or self._next_id("workload")
         self._put("workload", (number, *codec.kept(workload), min(first, begun), max(last, seen)))
@@ -349,7 +333,6 @@ class NodeWriter:
         return next((free for free in numbers if free < codec.DEVICES and free not in used), None)
 
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
-        """The ids of the devices that are here, by key."""
         if table not in self._devices:
             rows = self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL ORDER BY id", self._number)
             self._devices[table] = {key: number for key, number, _ in rows}

@@ -4,8 +4,6 @@ A file's tables must be those that we ship, and where its views are not ours to 
 tables, so that nothing runs that its maker wrote in SQL. Rows, time and the longest cell of a reading are bounded.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -1,10 +1,8 @@
 """Deletes what is too old or too much, in small transactions with a rest between them, so that it may be killed at any
 time and the writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
 
-``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in a process of low priority.
+``python -m skuwise.agent.store.retention DB [LIMITS]`` (JSON) is one run in a process of low priority.
 """
-
-from __future__ import annotations
 
 import sys
 import time
@@ -13,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from ..model import MIN_RAW_SECONDS, Limits
 from .codec import DEVICES, row_id
@@ -81,7 +81,6 @@ class RetentionJob:
         return self._gone
 
     def _drop(self, table: str, where: str, *values: float) -> None:
-        """The rows of a table that a condition names; with a tick its samples."""
         key = "ts" if table in ("minute", "hour", "agent_stat") else "id"
         most = _TICKS_A_STEP if table == "tick" else _ROWS_A_STEP
         some = f"SELECT {key} FROM {table} WHERE {where} LIMIT {most}"  # noqa: S608 - names of this file
@@ -157,7 +156,6 @@ class RetentionJob:
                 self._give_back_pages(0)
 
     def _give_back_pages(self, share: float) -> None:
-        """Make the file smaller until at most `share` of its pages are free."""
         given = 1
         while given > 0 and (free := self._one("PRAGMA freelist_count")) > share * self._one("PRAGMA page_count"):
             # One page a call: it answers in rows without columns, of which Python's sqlite3 takes the first alone.
@@ -166,7 +164,6 @@ class RetentionJob:
             self._gone["page"] += given
 
     def _step(self, statements: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """One transaction of statements, each for all rows, then a rest in which others write."""
         began, most = self.monotonic(), self.limits.log_bytes // 2
         # A reader that holds the log lets it grow with each step.
         if began >= self._deadline or (log_bytes(self.path) > most and checkpoint(self.path, most)):
@@ -182,18 +179,11 @@ class RetentionJob:
         return self._connection.execute(sql, values).fetchone()[0]
 
 
-def arguments_for(db: Path, limits: Limits) -> list[str]:
-    """The command line that `main` reads back."""
-    ages = (limits.raw_seconds, limits.minutes_seconds, limits.hours_seconds)
-    return [str(db), *map(str, ages), str(limits.max_bytes)]
-
-
-def main(arguments: Sequence[str]) -> int:
+def main(db: str, limits: str = "{}") -> int:
     """Prune once. The exit status is 0, or 1 with a sentence on stderr."""
-    db, options = Path(arguments[0]), arguments[1:]
-    limits = Limits(*map(float, options[:3]), *map(int, options[3:]))  # type: ignore[arg-type]
-    return run_as_child(lambda: RetentionJob(db, limits).run(time.time()))
+    job = RetentionJob(Path(db), msgspec.json.decode(limits, type=Limits))
+    return run_as_child(lambda: job.run(time.time()))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -5,8 +5,6 @@ time. ``python -m skuwise.agent.store.rollups DB`` is one run in its own process
 second and some megabytes, which would cost the agent's ticks their punctuality.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3
@@ -20,8 +18,8 @@ from statistics import median_low
 
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from ..model import PERIOD_SECONDS, Period
-from ..statistics.rollup_stats import GpuLimits, Row, Samples, roll_fabric, roll_gpu, roll_host
+from ..model import PERIOD_SECONDS, Gpu, Period
+from ..statistics.rollup_stats import Row, Samples, roll_fabric, roll_gpu, roll_host
 from .codec import BURST_COLUMNS, DEVICES, RollupTable, encode_rollups, insert, row_id, write_rollups
 from .database import opened_beside, transaction
 
@@ -73,14 +71,11 @@ class RollupJob:
 
 @dataclass(frozen=True, slots=True)
 class _NodeRollup:
-    """The minutes, or the hours, of one node."""
-
     _connection: sqlite3.Connection
     _node_id: int
     _period: Period
 
     def run(self, now: float, and_open: bool) -> int:
-        """Write what is due. Returns how many periods."""
         key = f"rolled_tick.{self._node_id}.{self._period}"
         mark, seen, newest, last = self._connection.execute(
             "SELECT coalesce((SELECT done_to FROM rollup_progress WHERE node_id = ?1 AND period = ?2), -1),"
@@ -126,14 +121,15 @@ class _NodeRollup:
                 self._connection.execute(sql, (self._node_id, self._period, end))
 
     def _roll(self, end: int) -> Rows:
-        """What the samples of the period that ends at `end` say: (device id, row) by table."""
         span = (self._node_id, end - PERIOD_SECONDS[self._period], end)
         compute: dict[int, float] = dict(self._connection.execute(_COMPUTE_SQL, span).fetchall())
-        about = "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu"
+        limits = ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
+        about = f"gpu_uuid, id, {', '.join(limits)} FROM gpu"
         gpus: list[tuple[int, Row]] = []
-        for limits, ticks, number, samples in self._devices(about, "gpu_sample", _GPU, span):
+        for whole, ticks, number, samples in self._devices(about, "gpu_sample", _GPU, span):
             fabric = [compute.get(tick) for tick in ticks] if compute else None
-            gpus.append((number, roll_gpu(samples, GpuLimits(*limits), self._period, fabric)))
+            gpu = Gpu("", 0, "", **dict(zip(limits, whole, strict=True)))  # type: ignore[arg-type]
+            gpus.append((number, roll_gpu(samples, gpu, self._period, fabric)))
         about = "device || '/' || port, id, line_rate_bytes_per_second FROM port"
         devices = self._devices(about, "fabric_sample", _FABRIC, span)
         ports = [(number, roll_fabric(samples, rate, self._period)) for (rate,), _, number, samples in devices]

@@ -1,10 +1,8 @@
 """Slurm's job table in a node's database: written beside the agent, in transactions of some milliseconds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 
@@ -13,19 +11,15 @@ from .database import opened_beside, transaction
 
 _ROWS_AT_ONCE = 200
 _REST_SECONDS = 0.020
-_COLUMNS = (
-    "cluster", "job_id", "started_at", "ended_at", "submitted_at", "restarts", "name", "user", "account", "partition",
-    "qos", "array_job_id", "array_task_id", "state", "nodes", "gpus", "cpus", "mem_bytes",
-)  # fmt: skip
-# Columns that are called otherwise in a `SlurmJob`.
-_FIELDS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
+_COLUMNS = [field.name for field in fields(SlurmJob)]
+_OTHERS = [name for name in _COLUMNS if name not in ("cluster", "job_id", "started_at")]
 # What does not change is not written again, and a table that does not know the end yet takes no end away.
 _UPSERT = (
     f"INSERT INTO slurm_job ({', '.join(_COLUMNS)}, imported_at) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}) "  # noqa: S608 - names of this file
     "ON CONFLICT (cluster, job_id, started_at) DO UPDATE SET "
-    + ", ".join(f"{name} = coalesce(excluded.{name}, {name})" for name in _COLUMNS[3:])
+    + ", ".join(f"{name} = coalesce(excluded.{name}, {name})" for name in _OTHERS)
     + ", imported_at = excluded.imported_at WHERE (slurm_job.ended_at IS NULL OR excluded.ended_at IS NOT NULL) AND ("
-    + " OR ".join(f"coalesce(excluded.{name}, slurm_job.{name}) IS NOT slurm_job.{name}" for name in _COLUMNS[3:])
+    + " OR ".join(f"coalesce(excluded.{name}, slurm_job.{name}) IS NOT slurm_job.{name}" for name in _OTHERS)
     + ")"
 )
 
@@ -43,7 +37,6 @@ class KnownJobs:
 
 
 def known_jobs(path: Path) -> KnownJobs:
-    """Look at the database. Raises StoreError."""
     runs: dict[str, list[tuple[float, float]]] = {}
     sql = "SELECT job_id, first_seen, last_seen FROM workloads WHERE scheduler = 'slurm' AND job_id IS NOT NULL"
     with opened_beside(path) as connection:
@@ -64,9 +57,9 @@ def write_jobs(path: Path, jobs: Iterable[SlurmJob], now: float) -> tuple[int, i
     """Write runs beside the agent. Gives how many were new, and how many changed. Raises StoreError."""
     count = "SELECT count(*) FROM slurm_job"
     new = changed = 0
-    rows = ((*(getattr(job, _FIELDS.get(name, name)) for name in _COLUMNS), now) for job in jobs)
+    rows = ((*astuple(replace(job, cluster=job.cluster or "")), now) for job in jobs)
     with opened_beside(path) as connection:
-        while part := [(cluster or "", *row) for cluster, *row in islice(rows, _ROWS_AT_ONCE)]:
+        while part := list(islice(rows, _ROWS_AT_ONCE)):
             with transaction(connection):
                 changes, (before,) = connection.total_changes, connection.execute(count).fetchone()
                 connection.executemany(_UPSERT, part)

@@ -4,8 +4,6 @@ It is written beside its target, without a log, and renamed when it is complete.
 as the copying (some seconds for 500 MB).
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os
@@ -60,7 +58,6 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
 
 @contextlib.contextmanager
 def _aside(db: Path, target: Path) -> Iterator[Path]:
-    """An empty file beside `target`, which takes its place at the end, or is removed where anything fails."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         if not target.parent.is_dir():

@@ -4,8 +4,6 @@ Rows get their ids in the transaction that writes, so it makes no difference whe
 transaction that fails leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import secrets
 import sqlite3
 import time
@@ -14,7 +12,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...rules.base.errors import StoreError
 from ..model import Absence, Limits, Node, Tick
@@ -75,7 +73,7 @@ class Writer:
             self._hold(error)
 
     @classmethod
-    def open(cls, path: Path, **options: Any) -> Writer:  # noqa: ANN401 - those of `Writer`
+    def open(cls, path: Path, **options: Any) -> Self:  # noqa: ANN401 - those of `Writer`
         """A writer of a file that can be opened at once. Raises StoreError, a PassingError where that may pass."""
         writer = cls(path, **options)
         if not writer.is_open:
@@ -103,7 +101,6 @@ class Writer:
         return writer
 
     def tell(self, statement: Told) -> None:
-        """Queue a statement about a node."""
         self._waiting.append(statement)
 
     def flush(self, tick: Tick) -> None:
@@ -159,7 +156,7 @@ class Writer:
             why = f"{self.path}: the last {self.waiting_ticks} ticks could not be written ({self.fault.reason})."
             raise StoreError(why, self.fault.remedy)
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -214,7 +211,6 @@ class Writer:
             raise disk_error(self.path, error) from error
 
     def _identity(self) -> tuple[int, int] | None:
-        """Which file stands under the database's name; None: there is none. Raises OSError."""
         with suppress(FileNotFoundError):
             stat_result = self.path.stat()
             return stat_result.st_dev, stat_result.st_ino

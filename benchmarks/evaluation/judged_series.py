@@ -25,6 +25,7 @@ from skuwise.rules.catalog.loader import Catalog
 from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.prometheus_engines import prometheus
 
+from ...tests.support.stored_rows import put_ticks
 from ..engine import frame_of
 from ..scoring import ABSTAINED, Answer, util_kind
 from .labelled import FABRIC_VALUES, FACTS, GPU_VALUES, LINE_RATE, LabelledSeries, read_labels, read_series
@@ -206,7 +207,7 @@ def store_series(series: LabelledSeries, catalog: Catalog, database: Path) -> St
             ports = series.fabric[series.fabric["node"] == node]
             rates = ports.groupby("device")[LINE_RATE].max().items()
             store.set_ports([FabricPort(str(name), 1, "compute", "InfiniBand", rate) for name, rate in rates], begin)
-            store.put_ticks(_ticks(node_rows, ports))
+            put_ticks(store, _ticks(node_rows, ports))
             for gpu in gpus:
                 store.put_workload_use(workload, gpu.uuid, series.start, series.end, "allocation")
             store.set_node(about, series.end)

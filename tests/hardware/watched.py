@@ -36,21 +36,6 @@ def no_gpu_reason() -> str | None:
         pynvml.nvmlShutdown()
 
 
-@contextmanager
-def device(uuid: str | None = None) -> Iterator[Any]:
-    """A handle of the GPU with `uuid`, else of the first, between nvmlInit and nvmlShutdown."""
-    pynvml.nvmlInit()
-    try:
-        yield pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def energy_joules(handle: Any) -> float:
-    """Energy since the driver was loaded (Volta and newer)."""
-    return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
-
-
 @dataclass(frozen=True)
 class PowerLog:
     """What NVML itself said of power, polled beside the agent: GPU UUID -> (Unix time, joules so far, watts now)."""
@@ -82,8 +67,8 @@ def power_log(every_seconds: float = 0.1) -> Iterator[PowerLog]:
     def poll(handles: Mapping[str, Any]) -> None:
         while not stop.wait(every_seconds):
             for uuid, handle in handles.items():
-                joules, watts = energy_joules(handle), pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3
-                readings[uuid].append((time.time(), joules, watts))
+                joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3  # since the driver was loaded
+                readings[uuid].append((time.time(), joules, pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3))
 
     pynvml.nvmlInit()
     try:
@@ -141,7 +126,11 @@ def agent(database: Path, interval_seconds: float) -> Iterator[None]:
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        _wait_for_ticks(database, process, log)
+        give_up = time.monotonic() + _START_SECONDS
+        while not _has_ticks(database):
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise SourceError(f"The agent did not start: {_tail(log)}", f"Read {log}.")
+            time.sleep(0.1)
         yield
         time.sleep(2 * interval_seconds)  # the tick that ends after the work's last moment
         if process.poll() is not None:
@@ -155,25 +144,12 @@ def agent(database: Path, interval_seconds: float) -> Iterator[None]:
             process.wait()
 
 
-def _wait_for_ticks(database: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-    give_up = time.monotonic() + _START_SECONDS
-    while time.monotonic() < give_up:
-        if process.poll() is not None:
-            raise SourceError(f"The agent did not start: {_tail(log)}", f"Read {log}.")
-        if _has_ticks(database):
-            return
-        time.sleep(0.1)
-    raise SourceError(f"The agent stored nothing in {_START_SECONDS:g} s: {_tail(log)}", f"Read {log}.")
-
-
 def _has_ticks(database: Path) -> bool:
-    if not database.exists():
-        return False
     try:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM host_samples)").fetchone()[0])
     except sqlite3.Error:
-        return False  # no tables yet
+        return False  # no file, or no tables yet
 
 
 def _tail(log: Path) -> str:
@@ -204,8 +180,7 @@ def watch_work(name: str, interval_seconds: float, seconds: float, python: str, 
     database = folder / "node.db"
     with agent(database, interval_seconds), power_log() as power:
         truth = run_work(name, seconds, python)
-    with device(truth.gpu_uuid) as handle:
-        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+    uuid = truth.gpu_uuid or next(iter(power.readings))
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         gpu, ticks = read_ticks(connection, uuid, truth.figures["started_at"], truth.figures["ended_at"])
         absences = connection.execute("SELECT metric, reason FROM absences WHERE gpu_uuid = ?", (uuid,))

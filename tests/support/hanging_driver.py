@@ -3,8 +3,8 @@
 import threading
 
 from skuwise.agent.model import Gpu, Instant, Probe, Reading
-from skuwise.agent.sources.base import Fault, UnreadGpu
-from skuwise.agent.sources.nvml_errors import NO_DRIVER
+from skuwise.agent.sources.base import Fault
+from skuwise.agent.sources.nvml_table import NO_DRIVER
 
 
 class Driver:
@@ -18,7 +18,6 @@ class Driver:
         self.answers.set()
         self.reads = 0
         self.sources = (self,)
-        self.beside, self.before_close = (), []
         self.name = "nvml"
 
     def open(self, instant: Instant) -> None:
@@ -36,9 +35,6 @@ class Driver:
     def close(self) -> None:
         self.answers.wait()
         self.fault = Fault("released", "It is closed.", "")
-
-    def unread_gpus(self) -> list[UnreadGpu]:
-        return []
 
 
 def at(seconds: float) -> Instant:

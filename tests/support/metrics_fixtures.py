@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from skuwise.agent.base.address import PageError
+from skuwise.agent.base.settings import PageError
 from skuwise.agent.model import Instant
 from skuwise.agent.sources.pages import FetchedPage, PageReader, Target, parse_page
 
@@ -94,9 +94,9 @@ class PagesAtHand(PageReader):
     def fail(self, url: str, reason: str, at_seconds: float) -> None:
         self._put(url, at_seconds, fault=PageError(reason, "It did not work.", "Fix it."))
 
-    def _put(self, url: str, at_seconds: float, **told: Any) -> None:
+    def _put(self, url: str, at_seconds: float, **answer: Any) -> None:
         instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
-        self._pages[url] = FetchedPage(url, instant, **told)
+        self._pages[url] = FetchedPage(url, instant, **answer)
 
 
 OLD_DCGM = (
@@ -168,8 +168,7 @@ nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="waiting",version=
 nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="scheduled",version="1"}} {running}
 nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="max",version="1"}} 512
 nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="tokens_per",model="tensorrt_llm",version="1"}} 64
-nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="used",model="tensorrt_llm",version="1"}} 1000
-nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="max",model="tensorrt_llm",version="1"}} 4000
+nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"}} 0.25
 nv_inference_request_success{{model="ensemble",version="1"}} {first}
 nv_inference_first_response_histogram_ms_count{{model="ensemble",version="1"}} {first}
 nv_inference_first_response_histogram_ms_sum{{model="ensemble",version="1"}} {first_sum}

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.prometheus_series import Series, import_lines, openmetrics
 
@@ -31,7 +30,7 @@ def needed(*programs: str) -> None:
     """Skip the test where a program is not installed; fail it where ENGINES_REQUIRED says that it must be."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        packages = " ".join(dict.fromkeys(_PACKAGES.get(one, one) for one in missing))
+        packages = " ".join(dict.fromkeys(_PACKAGES.get(entry, entry) for entry in missing))
         what = f"{' and '.join(missing)} not installed (apt-get install {packages})"
         if os.environ.get("ENGINES_REQUIRED"):
             pytest.fail(what)

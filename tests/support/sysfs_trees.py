@@ -1,7 +1,4 @@
-"""Builders of sysfs and procfs trees: known nodes, and processes with known truth.
-
-Files are rewritten in place (`write_text`), as sources keep them open.
-"""
+"""Builders of sysfs and procfs trees: known nodes, and processes with known truth."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,9 +67,6 @@ class Sysfs:
     def counter(self, device: str, name: str, value: int | str, port: int = 1, folder: str = "counters") -> None:
         put(self.root / "class/infiniband" / device / "ports" / str(port) / folder / name, value)
 
-    def state(self, device: str, text: str, port: int = 1) -> None:
-        put(self.root / "class/infiniband" / device / "ports" / str(port) / "state", text)
-
     def disk(self, name: str, *, physical: bool = True) -> None:
         home = self.root / "block" / name
         home.mkdir(parents=True)
@@ -85,7 +79,7 @@ class Sysfs:
 
 
 def put(path: Path, value: int | str | bytes) -> None:
-    """Write one attribute in place, with the newline that the kernel ends it with."""
+    """Write one attribute, with the newline that the kernel ends it with."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(value, bytes):
         path.write_bytes(value)
@@ -95,7 +89,7 @@ def put(path: Path, value: int | str | bytes) -> None:
 
 def gpus_on(bus_ids: Sequence[str]) -> Callable[[], list[Gpu]]:
     """GPUs at these places of the PCI tree, as a source asks for them."""
-    return lambda: [Gpu(f"GPU-{place}", place, "GPU", pci_bus_id=one) for place, one in enumerate(bus_ids)]
+    return lambda: [Gpu(f"GPU-{place}", place, "GPU", pci_bus_id=entry) for place, entry in enumerate(bus_ids)]
 
 
 def dgx_like(root: Path) -> tuple[Sysfs, list[str]]:
@@ -120,19 +114,6 @@ EFA_COUNTERS: Mapping[str, int] = dict.fromkeys(
     ("tx_bytes", "rx_bytes", "send_bytes", "recv_bytes", "rdma_read_bytes", "rdma_read_resp_bytes",
      "rdma_write_bytes", "rdma_write_recv_bytes", "rx_drops"), 0,
 )  # fmt: skip
-
-
-def efa_like(root: Path, count: int = 4) -> tuple[Sysfs, list[str]]:
-    """`count` EFA devices and as many GPUs, all flat on the one root complex of a virtual machine."""
-    tree = Sysfs(root)
-    bus_ids = []
-    for i in range(count):
-        tree.pci("pci0000:00", f"0000:00:{0x10 + i:02x}.0")
-        bus_ids.append(f"00000000:00:{0x10 + i:02X}.0")
-        port = Port(link_layer="Unspecified", rate="100 Gb/sec (4X EDR)", counters={}, hw_counters=EFA_COUNTERS)
-        tree.nic(f"rdmap{i}s0", ["pci0000:00", f"0000:00:{0x1A + i:02x}.0"], port, driver="efa")
-    tree.dmi(sys_vendor="Amazon EC2", product_name="p5.48xlarge", board_vendor="Amazon EC2")
-    return tree, bus_ids
 
 
 class Procfs:

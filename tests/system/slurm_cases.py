@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +133,12 @@ def meet_faults(machine: SlurmMachine) -> tuple[dict[str, str], list[str]]:
     folder = "/run/skuwise-slurm"
     jobs: dict[str, str] = {}
     node_states: list[str] = []
+    back, disk, gone = f"rm -rf {folder}; mv {folder}.away {folder}", "mount -t tmpfs -o mode=0755", f"umount {folder}"
     on_nodes = {
-        "full disk": (
-            f"mount -t tmpfs -o size=16k,mode=0755 tmpfs {folder}; cat /dev/zero > {folder}/fill; true",
-            f"umount {folder}",
-        ),
-        "read-only disk": (f"mount -t tmpfs -o ro,mode=0755 tmpfs {folder}", f"umount {folder}"),
-        "no folder": (f"mv {folder} {folder}.away", f"rm -rf {folder}; mv {folder}.away {folder}"),
-        "a file for a folder": (
-            f"mv {folder} {folder}.away; : > {folder}",
-            f"rm -rf {folder}; mv {folder}.away {folder}",
-        ),
+        "full disk": (f"{disk},size=16k tmpfs {folder}; cat /dev/zero > {folder}/fill; true", gone),
+        "read-only disk": (f"{disk},ro tmpfs {folder}", gone),
+        "no folder": (f"mv {folder} {folder}.away", back),
+        "a file for a folder": (f"mv {folder} {folder}.away; : > {folder}", back),
     }
     for name, (before, after) in on_nodes.items():
         machine.run("sh", "-c", before)
@@ -168,75 +164,43 @@ COLUMNS = ("GPUs", "name", "user", "account", "partition", "QOS", "array", "star
 RECORDED = ("GPUs", "user", "account", "partition", "start", "end")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the table: one run of a job. `cells`: what skuwise says; `wrong`: column -> what Slurm says."""
-
-    layout: str
-    case: str
-    job: str
-    cells: Mapping[str, str]
-    wrong: Mapping[str, str]
-
-
-def lines_of(seen: Seen, rows: Sequence[Row], columns: Sequence[str]) -> list[Line]:
-    """The table's lines of one layout. Only `columns` can be wrong."""
+def differences(seen: Seen, rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    """Where `rows` of one layout are not as Slurm's own record has each run of a job. Only `columns` count."""
     assert {accounted_job.name for accounted_job in seen.accounted} == set(seen.cases)
-    lines: list[Line] = []
-    for job_id, name in dict.fromkeys((accounted_job.job_id, accounted_job.name) for accounted_job in seen.accounted):
-        runs = sorted(
-            (accounted_job for accounted_job in seen.accounted if accounted_job.job_id == job_id),
-            key=lambda accounted_job: accounted_job.start,
-        )
+    result: list[str] = []
+    for job_id in dict.fromkeys(accounted_job.job_id for accounted_job in seen.accounted):
+        runs = sorted((job for job in seen.accounted if job.job_id == job_id), key=lambda job: job.start)
         workloads: dict[str, list[Row]] = {}
         for row in sorted((row for row in rows if row["job_id"] == job_id), key=lambda row: row["ts_start"]):
             workloads.setdefault(row["workload_id"], []).append(row)
-        rowses = list(workloads.values())
-        for position in range(max(len(runs), len(rowses))):
-            run = runs[position] if position < len(runs) else None
-            of_run = rowses[position] if position < len(rowses) else []
-            lines.append(_line(seen, seen.cases[name], run, of_run, columns))
-    return lines
+        for run, of_run in zip_longest(runs, workloads.values()):
+            ours, right = _sides(seen, run, of_run or [])
+            where = f"{seen.layout.name}, {seen.cases[runs[0].name]}, job {job_id}"
+            wrong = [name for name in ("run", *columns) if name in right and ours[name] != right[name]]
+            result += [f"{where}: {name} {ours[name]} [{right[name]}]" for name in wrong]
+    return result
 
 
-def _line(seen: Seen, case: str, run: AccountedJob | None, rows: Sequence[Row], columns: Sequence[str]) -> Line:
-    where = seen.layout.name
-    if run is None:
-        return Line(where, case, rows[0]["job_id"], {}, {"run": "Slurm knows no such run"})
-    if not rows or run.end is None:
-        return Line(where, case, run.job, {}, {"run": f"{run.state}, and skuwise has {len(rows)} rows"})
-    held = [
-        entry["gpus"] for entry in seen.truth.get(run.job_id, ()) if run.start - 1 <= entry["started"] <= run.end + 1
-    ]
-    first, array = rows[0], run.job if "_" in run.job else "-"
-    starts, ends = [row["ts_start"] for row in rows], [row["ts_end"] for row in rows]
-    start, end = min(starts) - run.start, None if None in ends else max(ends) - run.end
+def _sides(seen: Seen, run: AccountedJob | None, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, str]]:
+    """A run as skuwise has it, and as it is right."""
+    if run is None or run.end is None or not rows:
+        return {"run": f"{len(rows)} rows"}, {"run": run.state if run else "Slurm knows no such run"}
+    entries = [entry for entry in seen.truth.get(run.job_id, ()) if run.start - 1 <= entry["started"] <= run.end + 1]
+    first, ends = rows[0], [row["ts_end"] for row in rows]
+    start, end = min(row["ts_start"] for row in rows) - run.start, None if None in ends else max(ends) - run.end
     shared = " shared" if any(row["shared"] for row in rows) else ""
     ours = {
-        "GPUs": _some({minor_of(row["gpu_uuid"]) for row in rows}) + shared,
+        "GPUs": f"{sorted({minor_of(row['gpu_uuid']) for row in rows})}{shared}",
         **{column: str(first[column]) for column in ("name", "user", "account", "partition")},
         "QOS": str(first.get("qos")),
         "array": f"{first['array_job_id']}_{first['array_task_id']}" if first.get("array_job_id") else "-",
         "start": f"{start:+.1f} s",
         "end": "open" if end is None else f"{end:+.1f} s",
     }
+    in_time = {"start": abs(start) <= TOLERANCE_SECONDS, "end": end is not None and abs(end) <= TOLERANCE_SECONDS}
     right = {
-        "GPUs": _some({minor for gpus in held for minor in gpus}), "name": run.name, "user": run.user, "array": array,
-        "account": run.account, "partition": run.partition, "QOS": run.qos,
-    }  # fmt: skip
-    wrong = {column: value for column, value in right.items() if ours[column] != value}
-    if abs(start) > TOLERANCE_SECONDS:
-        wrong["start"] = "0 s"
-    if end is None or abs(end) > TOLERANCE_SECONDS:
-        wrong["end"] = "0 s"
-    return Line(where, case, run.job, ours, {column: value for column, value in wrong.items() if column in columns})
-
-
-def _some(minors: set[int]) -> str:
-    return ",".join(map(str, sorted(minors))) or "none"
-
-
-def table(lines: Sequence[Line]) -> str:
-    """What is wrong, as people read it: behind what skuwise says what Slurm says."""
-    answer = [(line, column, right) for line in lines for column, right in line.wrong.items()]
-    return "\n".join(f"{x.layout}, {x.case}, job {x.job}: {c} {x.cells.get(c, '')} [{right}]" for x, c, right in answer)
+        "GPUs": str(sorted({minor for entry in entries for minor in entry["gpus"]})), "name": run.name,
+        "user": run.user, "array": run.job if "_" in run.job else "-", "account": run.account,
+        "partition": run.partition, "QOS": run.qos,
+    } | {name: ours[name] if fits else "0 s" for name, fits in in_time.items()}  # fmt: skip
+    return ours, right

@@ -20,9 +20,8 @@ from skuwise.tests.system.slurm_cases import (
     Seen,
     ask_doctor,
     collect,
-    lines_of,
+    differences,
     meet_faults,
-    table,
 )
 from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
 
@@ -92,11 +91,9 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Came]:
 @pytest.mark.parametrize("name", [layout.name for layout in (*LAYOUTS, LINUXPROC)])
 def test_every_case_has_the_right_gpus_job_owner_and_times(came: Came, name: str) -> None:
     seen = came.seen[name]
-    recorded = lines_of(seen, seen.recorded, RECORDED)
-    imported = lines_of(seen, seen.imported, COLUMNS)
     assert {job.user for job in seen.accounted} == set(USERS)
-    assert not [line for line in recorded if line.wrong], f"before the import:\n{table(recorded)}"
-    assert not [line for line in imported if line.wrong], f"after the import:\n{table(imported)}"
+    assert differences(seen, seen.recorded, RECORDED) == [], "before the import"
+    assert differences(seen, seen.imported, COLUMNS) == [], "after the import"
     assert set(seen.node_states) == {"idle"}
 
 

@@ -1,7 +1,5 @@
 """A frame from a server of Prometheus' API: our agent's series, dcgm-exporter and node_exporter, or a mixture."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -321,7 +319,6 @@ def _failed_collectors(asked: Questions, node_of: Callable[[Labels], str | None]
 
 
 def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) -> pd.DataFrame:
-    """The frame's table `gpu`. `only`: keys of the rows that are wanted; None: all."""
     about = gpus.about
     texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
     table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, only=only)

@@ -8,8 +8,6 @@ where a GPU is reported on two nodes at once, nothing says which is right, and t
 every count as not observed, and no dollar comes of them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A frame from SQLite databases: a file, or a folder of them, live, stopped or copied."""
 
-from __future__ import annotations
-
 import gc
 import math
 import multiprocessing
@@ -180,7 +178,7 @@ def _names(files: Sequence[Path]) -> str:
 
 
 # Bytes of databases that are worth a process: it takes as long to start as this process takes to read half as many.
-BYTES_A_PROCESS = 24 << 20
+BYTES_EACH = 24 << 20
 # What a file costs beside its bytes, as bytes.
 _BYTES_A_FILE = 1 << 20
 # What a process may hold beside what it begins with: 2 MB of a node's file take some 20 MB.
@@ -203,17 +201,12 @@ def read_file(path: Path, asked: Asked) -> Parts | SkuwiseError:
 
 
 def read_files(
-    paths: Sequence[Path],
-    asked: Asked,
-    *,
-    processes: int = 1,
-    steps: Steps = no_steps,
-    bytes_a_process: int = BYTES_A_PROCESS,
+    paths: Sequence[Path], asked: Asked, *, processes: int = 1, steps: Steps = no_steps, bytes_each: int = BYTES_EACH
 ) -> dict[Path, Parts | SkuwiseError]:
-    """Each database by itself, in their order. `processes`: how many may read; `bytes_a_process`:
+    """Each database by itself, in their order. `processes`: how many may read; `bytes_each`:
     what is worth one; `steps`: files read, of all. What another process fails to answer is read here."""
     weights = {path: disk_bytes(path) + _BYTES_A_FILE for path in paths}
-    helpers = min(processes, len(paths), sum(weights.values()) // bytes_a_process)
+    helpers = min(processes, len(paths), sum(weights.values()) // bytes_each)
     parts: dict[Path, Parts | SkuwiseError] = {}
     give_back()
     # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.

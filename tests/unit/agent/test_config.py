@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.agent.base.address import Address
-from skuwise.agent.base.durations import parse_duration
-from skuwise.agent.config import load_config
+from skuwise.agent.base.settings import Address, parse_duration
+from skuwise.agent.config import SlurmImportSettings, load_config, load_section
 from skuwise.agent.model import Limits
-from skuwise.agent.slurm_jobs.settings import load_slurm_settings
 from skuwise.rules.base.errors import UsageError
 
 
@@ -97,7 +95,7 @@ def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path
     environ = {"SKUWISE_SLURM_CONF": "/etc/slurm", "SKUWISE_SLURM_SACCT": "/opt/slurm/bin/sacct"}
     files = {"system_file": tmp_path / "none", "config_home": tmp_path}
     assert load_config({}, environ, **files).slurm_conf == Path("/etc/slurm")
-    assert load_slurm_settings(environ, **files).sacct == "/opt/slurm/bin/sacct"
+    assert load_section(SlurmImportSettings, "slurm", environ, **files).sacct == "/opt/slurm/bin/sacct"
 
 
 @pytest.mark.parametrize(

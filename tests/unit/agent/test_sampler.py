@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.base.clock import Signals, SystemClock
-from skuwise.agent.model import AgentStats, Instant, Probe, Reading, Sampled
+from skuwise.agent.model import AgentStats, Instant, Probe, Reading, Tick
 from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.sources.base import NOTHING_READ
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of
@@ -70,9 +70,9 @@ class OddClock(SteppedClock):
 
 def loop(
     sampler: Sampler, clock: SteppedClock, duration: float, steps: list[tuple[float, float]] | None = None
-) -> tuple[list[Sampled], list[AgentStats]]:
+) -> tuple[list[Tick], list[AgentStats]]:
     """What a loop kept and reported; into `steps` goes what it heard of the wall clock."""
-    kept, stats, heard = list[Sampled](), list[AgentStats](), [] if steps is None else steps
+    kept, stats, heard = list[Tick](), list[AgentStats](), [] if steps is None else steps
     options = {"stepped": lambda *step: heard.append(step), "duration_seconds": duration}
     run_loop(sampler, clock, kept.append, stats.append, **options)
     return kept, stats
@@ -84,7 +84,7 @@ def test_a_broken_source_is_an_absence_and_the_others_go_on() -> None:
     survey = sampler.probe()
     assert [c.absence.reason for c in survey.capabilities if c.absence] == ["source-failed"]
     sampled = sampler.sample(Instant(1.0, 1.0))
-    assert sampled.tick.host == {"cpu_util": 0.5}
+    assert sampled.host == {"cpu_util": 0.5}
     assert [(a.subject, a.reason) for a in sampled.absences] == [("broken", "source-failed")]
     sampler.close()
     assert good.order == ["probe host", "read host", "close host"]
@@ -94,15 +94,15 @@ def test_earlier_sources_win_later_ones_fill_in_and_a_slow_one_is_waited_for_las
     order: list[str] = []
     first = Slow("gpm", Reading(gpus={"GPU-1": {"sm_active": 0.5}}), order)
     second = Steady("dcgm", Reading(gpus={"GPU-1": {"sm_active": 0.9, "power_watts": 300.0}}), order)
-    tick = Sampler([first, second], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
+    tick = Sampler([first, second], 1.0, 10.0).sample(Instant(1.0, 1.0))
     assert tick.gpus == {"GPU-1": {"sm_active": 0.5, "power_watts": 300.0}}
     assert order == ["begin gpm", "read dcgm", "read gpm"]
 
 
 def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
     kept, stats = loop(Sampler([Steady("host")], 1.0, 10.0), OddClock({3: 2.5}), 8.0)
-    assert [round(s.tick.ts - 1_790_000_000.0, 3) for s in kept] == [1.0, 2.0, 5.5, 6.0, 7.0, 8.0]
-    assert [round(s.tick.interval_seconds, 3) for s in kept] == [1.0, 1.0, 3.5, 0.5, 1.0, 1.0]
+    assert [round(s.ts - 1_790_000_000.0, 3) for s in kept] == [1.0, 2.0, 5.5, 6.0, 7.0, 8.0]
+    assert [round(s.interval_seconds, 3) for s in kept] == [1.0, 1.0, 3.5, 0.5, 1.0, 1.0]
     assert stats[-1].missed_ticks == 2
     assert round(stats[-1].late_seconds, 3) == 2.5
 
@@ -114,7 +114,7 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     assert [(round(step, 6), round(ts - 1_790_000_000.0, 6)) for step, ts in steps] == [
         (-3600.0, -3597.0), (3600.0, 8.2),  # 0.2 s between two ticks is slewing
     ]  # fmt: skip
-    assert {round(sampled.tick.interval_seconds, 6) for sampled in kept} == {1.0}
+    assert {round(sampled.interval_seconds, 6) for sampled in kept} == {1.0}
     assert round(stats[-1].clock_offset_seconds or 0.0, 6) == 0.2
 
 

@@ -11,7 +11,7 @@ from skuwise.advisor.billing.bill import BillLine
 from skuwise.advisor.cli.price_settings import parse_prices
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.notify.routes import load_mail_settings, load_routes
-from skuwise.agent.base.address import parse_listen
+from skuwise.agent.base.settings import parse_listen
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs.kubernetes_files import slice_devices
 from skuwise.agent.jobs.scheduler_claims import SliceDevice

@@ -18,16 +18,15 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.agent.base.address import PageError
+from skuwise.agent.base.settings import PageError, parse_zone
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs import kubernetes_files
-from skuwise.agent.jobs.cgroups import origin_of
 from skuwise.agent.jobs.podresources import WireError, decode_pods
+from skuwise.agent.jobs.processes import origin_of
 from skuwise.agent.jobs.slurm import parse_job_file
 from skuwise.agent.jobs.slurm_conf import expand, read_gres
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
-from skuwise.agent.slurm_jobs.settings import parse_zone
-from skuwise.agent.slurm_jobs.table_file import read_job_table
+from skuwise.agent.slurm_jobs.read_jobs import read_job_table
 from skuwise.agent.sources import serving
 from skuwise.agent.sources.pages import FetchedPage, PageReader, parse_page
 from skuwise.agent.store.rollups import RollupJob
@@ -44,7 +43,7 @@ SACCT = Path(__file__).parents[2] / "data/sacct"
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
-ZONE = parse_zone("Europe/Berlin", "a test")
+ZONE = parse_zone("Europe/Berlin")
 
 
 @dataclass(frozen=True)

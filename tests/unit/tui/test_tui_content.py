@@ -22,6 +22,7 @@ from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
 from skuwise.rules.base.sanitize import clean
 from skuwise.tests.support.fleet_on_screen import HOSTILE, HOURS, NOW, HandLoader, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.stored_rows import put_ticks
 from skuwise.tests.support.tui_session import Session, drive
 from skuwise.tui.cell_text import nice
 from skuwise.tui.data.loaders import Loader
@@ -51,7 +52,7 @@ def begin(path: Path, count: int = SECONDS, name: str = "n1", uuids: tuple[str, 
     gpus = [Gpu(uuid, n, "NVIDIA H100", "H100-SXM5", mem_total_bytes=80 << 30) for n, uuid in enumerate(uuids)]
     node.set_gpus(gpus, T0)
     node.set_ports([FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)], T0)
-    node.put_ticks(ticks(T0 + 1, count, uuids=uuids))
+    put_ticks(node, ticks(T0 + 1, count, uuids=uuids))
     writer.commit()
     return writer, node
 
@@ -81,7 +82,7 @@ def test_live_reading_leaves_nothing_open_and_does_not_block_the_writer(tmp_path
     for _ in range(3):
         read_live(path, "n1", END + 1)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    node.put_ticks(ticks(END + 1, 10))
+    put_ticks(node, ticks(END + 1, 10))
     assert writer.commit()
     with closing(sqlite3.connect(path)) as checker:  # without a reader the log can be checkpointed whole
         assert checker.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
@@ -109,7 +110,7 @@ def test_a_vanished_replaced_or_damaged_file_is_an_error_and_a_new_one_is_read(t
 def test_a_short_window_is_drawn_by_the_minute_and_a_long_one_by_the_hour(tmp_path: Path) -> None:
     path = tmp_path / "n1.db"
     writer, node = begin(path, count=9)
-    node.put_ticks(ticks(T0 + 10, 12 * 36, 10.0))
+    put_ticks(node, ticks(T0 + 10, 12 * 36, 10.0))
     writer.close()
     RollupJob(path).run(T0 + 2 * 3600)
     hour, long = (read_frame([path], since_seconds=seconds) for seconds in (3600, 2 * 86400))
@@ -134,7 +135,7 @@ def test_the_node_page_moves_with_the_agent_and_keeps_what_it_had_when_the_file_
         assert clean(HOSTILE)[:80] in s.screen
         for text in ("compute InfiniBand", "tensor active", "the last 2 min"):
             await s.shows(text)
-        node.put_ticks(ticks(END + 1, 40))
+        put_ticks(node, ticks(END + 1, 40))
         writer.commit()
         writer.close()
         clock[0] = END + 41.0

@@ -5,21 +5,21 @@ Redirects are not followed: they would carry the secrets elsewhere. Secrets are 
 an hour. The login of a cloud comes from the provider's own library, an extra of the package, and its usual places.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from http.client import HTTPException
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import requests
+from msgspec import Meta
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 from requests import PreparedRequest
 from requests.auth import AuthBase, _basic_auth_str
@@ -29,9 +29,53 @@ from urllib3.exceptions import HTTPError
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import SkuwiseError, SourceError, UsageError
 from ....core.http_session import QuietSession, is_late, is_loopback, secret, within
-from ..settings import PrometheusSettings
 from . import response as answers
 from .response import SMALLER, Grid, LabelSets, RefusedError, SeriesAnswer, TooMuchError, UnreachableError
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
+
+
+def _headers(value: object, what: str) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(
+        _HEADER.fullmatch(name) and isinstance(text, str) and text.isprintable() for name, text in value.items()
+    ):
+        raise UsageError(f"Invalid {what}: expected a table of HTTP headers.", 'Use { "X-Name" = "value" }.')
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """The section ``[prometheus]``, which contains no secret, only the names of files (advisor/core/http_session.py).
+
+    `login`: the cloud whose own credentials sign requests; `aws_region`: of a workspace whose URL does not name it;
+    `timeout_seconds`: for one answer to its last byte; `concurrency`: queries at once; `max_series`: of a measure;
+    `cache`: folder of answers, empty: none is kept; None: the usual place; `tenant`: sent as ``X-Scope-OrgID``."""
+
+    bearer_token_file: str = ""
+    username: str = ""
+    password_file: str = ""
+    login: Literal["aws", "google", "azure", ""] = ""
+    aws_region: str = ""
+    ca_file: str = ""
+    client_cert_file: str = ""
+    client_key_file: str = ""
+    proxy: str = ""
+    tenant: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, metadata={"parse": _headers})
+    header_files: Mapping[str, str] = field(default_factory=dict, metadata={"parse": _headers})
+    timeout_seconds: Annotated[float, Meta(ge=1, le=3600)] = 120.0
+    concurrency: Annotated[int, Meta(ge=1, le=32)] = 4
+    max_series: Annotated[int, Meta(ge=1, le=10_000_000)] = 200_000
+    cache: str | None = None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The identity of the requests: another one may get other series."""
+        return (
+            self.tenant, self.username, self.bearer_token_file, self.login, self.client_cert_file,
+            sorted(self.headers.items()), sorted(self.header_files.items()),
+        )  # fmt: skip
+
 
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/monitoring.read"
 AZURE_SCOPE = "https://prometheus.monitor.azure.com/.default"
@@ -252,8 +296,6 @@ def _refusal(status: int, body: bytearray) -> SkuwiseError:
 
 
 class Client:
-    """One server. Usable from several threads at once."""
-
     def __init__(
         self, url: str, settings: PrometheusSettings, environ: Mapping[str, str], **limits: Any,  # noqa: ANN401
     ) -> None:  # fmt: skip

@@ -4,8 +4,6 @@ Days are those of UTC, which a later run finds in the cache, each under what the
 for together: an engine opens each series once a query, and each answer repeats all labels.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -67,7 +65,6 @@ class Cache:
         return SeriesAnswer(labels, np.frombuffer(numbers).reshape(len(labels), day.count))
 
     def put(self, query: str, day: Grid, kept: Sequence[str], answer: SeriesAnswer) -> None:
-        """Keep an answer, if it is one for a whole day."""
         name = self._name(query, day, kept)
         if name is not None:
             content = zlib.compress(orjson.dumps(answer.labels) + b"\n" + answer.values.tobytes(), 1)
@@ -75,7 +72,6 @@ class Cache:
                 self._folder.write(name, _FORM, content)
 
     def prune(self, most_bytes: int = MAX_BYTES) -> None:
-        """Remove the oldest files where all together are too large."""
         self._folder.prune(most_bytes)
 
     def _name(self, query: str, day: Grid, kept: Sequence[str]) -> str | None:
@@ -193,7 +189,6 @@ class Runner:
 
 
 def days_of(whole: Grid) -> list[Grid]:
-    """The grid in parts that end with UTC days."""
     moments = [whole.start + number * whole.step for number in range(whole.count)]
     days = [list(day) for _, day in groupby(moments, key=lambda at: math.ceil((at - 0.5) / DAY))]
     return [Grid(day[0], day[-1], whole.step) for day in days]

@@ -1,7 +1,5 @@
 """Answers of Prometheus' query API as labels and one matrix of numbers. A value that is not finite is missing (NaN)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,7 +68,7 @@ class SeriesAnswer:
     notes: tuple[str, ...] = ()
 
     @staticmethod
-    def nothing(columns: int) -> SeriesAnswer:
+    def nothing(columns: int) -> "SeriesAnswer":
         return SeriesAnswer((), np.empty((0, columns)))
 
 

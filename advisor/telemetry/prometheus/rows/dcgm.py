@@ -7,8 +7,6 @@ What exporters say that cannot be or is said several times: impossible samples, 
 which a series for each pod or those of two exporters speak at once.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ of a RoCE NIC is not in the kernel's counters (it has an InfiniBand port), so no
 one of a compute fabric unless the settings say so.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence

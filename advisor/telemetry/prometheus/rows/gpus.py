@@ -2,8 +2,6 @@
 of two exporters as one, each GPU and moment as one of them has it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence

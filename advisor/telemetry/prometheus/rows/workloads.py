@@ -5,8 +5,6 @@ names the workload, the bare one the exporter's own pod. dcgm-exporter may name 
 of a group of KAI Scheduler or Run:ai the pod that reserves it: the others are known by their requests and their group.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

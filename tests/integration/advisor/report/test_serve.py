@@ -13,7 +13,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 from skuwise.advisor.cli.serve import Job, Schedule, serve_page
 from skuwise.advisor.metrics_page import SitePage
-from skuwise.agent.base.address import Address
+from skuwise.agent.base.settings import Address
 from skuwise.benchmarks.generators.first import simulate
 
 

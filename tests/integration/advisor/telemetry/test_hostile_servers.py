@@ -18,13 +18,12 @@ from skuwise.advisor.notify.routes import ReportSettings, Security
 from skuwise.advisor.notify.sending import WebhookCarrier
 from skuwise.advisor.notify.smtp import CarrierDownError, SmtpCarrier
 from skuwise.advisor.state.deliveries import Message
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.response import UnreachableError
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.agent.base.address import PageError
 from skuwise.agent.base.deadline import Deadline
+from skuwise.agent.base.settings import PageError
+from skuwise.agent.config import SlurmImportSettings
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
-from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.agent.sources.pages import fetch_page
 from skuwise.rules.base.errors import SkuwiseError
 

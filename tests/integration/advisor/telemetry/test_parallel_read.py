@@ -34,7 +34,7 @@ def test_two_processes_read_what_one_reads(paths: list[Path], ends: bool, monkey
     if ends:
         monkeypatch.setattr(reader, "_begin", _end)
     steps: list[tuple[int, int]] = []
-    two = read_files(paths, ASKED, processes=2, bytes_a_process=1, steps=lambda *done: steps.append(done))
+    two = read_files(paths, ASKED, processes=2, bytes_each=1, steps=lambda *done: steps.append(done))
     files = read_files(paths, ASKED)
     assert list(two) == list(files) == paths and steps[-1] == (6, 6)
     for measured, theirs in zip(two.values(), files.values(), strict=True):

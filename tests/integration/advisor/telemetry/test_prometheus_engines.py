@@ -13,10 +13,9 @@ from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.promql import exporter_fabric_asks
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.server_metrics.agent_metrics import agent_series
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series

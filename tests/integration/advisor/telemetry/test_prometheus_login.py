@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trustme
-from skuwise.advisor.telemetry.prometheus.client.client import AZURE_SCOPE, GOOGLE_SCOPE, Client
+from skuwise.advisor.telemetry.prometheus.client.client import AZURE_SCOPE, GOOGLE_SCOPE, Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, UnreachableError
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import SourceError, UsageError
 from skuwise.tests.support.fake_prometheus import FakeServer, Reply, Request, error, matrix, success, vector
 

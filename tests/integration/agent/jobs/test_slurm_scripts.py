@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.jobs.environ_helper import HelperVariables, listen, serve
-from skuwise.agent.jobs.slurm import JobFile, read_job_files
+from skuwise.agent.jobs.scheduler_claims import DeviceClaim
+from skuwise.agent.jobs.slurm import read_job_files
 from skuwise.tests.support.sysfs_trees import Procfs
 from skuwise.tests.unit.agent.jobs.test_command_line import SLURM, proc
 
@@ -56,8 +57,8 @@ def test_a_run_has_its_start_and_its_end(tmp_path: Path, shell: str) -> None:
     assert run("prolog.sh", tmp_path, shell=shell) == 0
     (job,) = read_job_files(tmp_path, TRUSTED).jobs
     assert job.until is None and job.since is not None and before - 1 < job.since <= time.time()
-    assert job == JobFile(
-        "42", ("0", "1"), user="ada", account="nlp", partition="gpu", node="n1", restarts=0, uid=1000,
+    assert job == DeviceClaim(
+        job_id="42", devices=("0", "1"), user="ada", account="nlp", partition="gpu", node="n1", restarts=0, uid=1000,
         conf="/etc/slurm/slurm.conf", since=job.since,
     )  # fmt: skip
     assert run("epilog.sh", tmp_path, shell=shell) == 0

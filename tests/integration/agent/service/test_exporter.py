@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,10 +14,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from skuwise.agent.base.address import Address
+from skuwise.agent.base.settings import Address
 from skuwise.agent.service.page_server import MAX_CONNECTIONS, Page, PageServer
-from skuwise.tests.support.running_agent import RunningAgent
-from skuwise.tests.unit.agent.service.test_totals import full, hostile, totals_of
+from skuwise.tests.support.running_agent import RunningAgent, until
+from skuwise.tests.unit.agent.service.test_totals import full, hostile, totals_of, value
 from skuwise.tests.unit.agent.service.test_totals import page as page_text
 
 ANY = Address("127.0.0.1", 0)
@@ -94,8 +93,8 @@ def test_who_dawdles_makes_room_and_who_is_too_many_is_refused(monkeypatch: pyte
         dawdling = [stack.enter_context(socket.create_connection(where, timeout=60)) for _ in range(MAX_CONNECTIONS)]
         for client in dawdling:
             client.sendall(b"GET /met")
-        wait_for(lambda: ask_or_nothing(exporter) == 200)
-        wait_for(lambda: (exporter.ended["timed_out"], exporter.ended["scraped"]) == (MAX_CONNECTIONS, 1))
+        until(lambda: ask_or_nothing(exporter) == 200)
+        until(lambda: (exporter.ended["timed_out"], exporter.ended["scraped"]) == (MAX_CONNECTIONS, 1))
         assert {client.recv(10) for client in dawdling} == {b""}
 
 
@@ -128,15 +127,8 @@ def test_a_taken_port_is_bound_once_it_is_free(monkeypatch: pytest.MonkeyPatch) 
     with serving(Address("127.0.0.1", other.getsockname()[1])) as exporter:
         assert exporter.fault is not None
         other.close()
-        wait_for(lambda: exporter.fault is None)
+        until(lambda: exporter.fault is None)
         assert ask(exporter, ALIVE)[0] == 200
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it did not come"
-        time.sleep(0.05)
 
 
 # Busy and idle by turns, no two metrics alike.
@@ -161,42 +153,43 @@ def test_the_agent_serves_what_it_keeps_tick_for_tick_over_a_reload(tmp_path: Pa
     agent = RunningAgent(tmp_path, SCENARIO, "--listen", "0")
     try:
         page = agent.said("/metrics").split()[-1]
-        before = int(series(page_of(page), "skuwise_agent_ticks_total"))
+        before = ticks_on(page_of(page))
         agent.process.send_signal(signal.SIGHUP)  # settings are read again; the totals go on
         page = agent.said("/metrics").split()[-1]
         text = page_of(page, beyond_ticks=before + 3)
         assert agent.stop() == 0
     finally:
         agent.end()
-    ticks = int(series(text, "skuwise_agent_ticks_total"))
+    ticks = ticks_on(text)
     ((count, seconds, active, joules, sent),) = agent.rows(
         "SELECT count(*), sum(interval_seconds), sum(sm_active * interval_seconds), sum(energy_joules),"
         " sum(nvlink_tx_bytes_per_second * interval_seconds) FROM (SELECT * FROM gpu_samples WHERE gpu_index = 0"
         f" ORDER BY ts LIMIT {ticks})"
     )
     assert count == ticks > before
-    assert series(text, "skuwise_gpu_observed_seconds_total", 'gpu_index="0"') == pytest.approx(seconds, rel=1e-3)
-    assert series(text, "skuwise_gpu_sm_active_seconds_total", 'gpu_index="0"') == pytest.approx(active, rel=1e-3)
-    assert series(text, "skuwise_gpu_energy_joules_total", 'gpu_index="0"') == pytest.approx(joules, rel=1e-3)
-    assert series(text, "skuwise_gpu_nvlink_tx_bytes_total", 'gpu_index="0"') == pytest.approx(sent, rel=1e-3)
+    names = "observed_seconds", "sm_active_seconds", "energy_joules", "nvlink_tx_bytes"
+    served = [value(text, f"skuwise_gpu_{name}_total", gpu_index="0") for name in names]
+    assert served == pytest.approx([seconds, active, joules, sent], rel=1e-3)
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(page, timeout=2)
 
 
 def page_of(page: str, beyond_ticks: int = 0) -> str:
     """The page, once it has more than so many ticks."""
-    for _ in range(100):
+    text = ""
+
+    def come() -> bool:
+        nonlocal text
         with urllib.request.urlopen(page, timeout=60) as answer:
             text = answer.read().decode()
-        if series(text, "skuwise_agent_ticks_total") > beyond_ticks:
-            return text
-        time.sleep(0.1)
-    raise AssertionError(f"no page with more than {beyond_ticks} ticks came")
+        return ticks_on(text) > beyond_ticks
+
+    until(come)
+    return text
 
 
-def series(text: str, name: str, label: str = "") -> float:
-    (line,) = [line for line in text.splitlines() if line.startswith(f"{name}{{") and label in line]
-    return float(line.rsplit(" ", 1)[1])
+def ticks_on(text: str) -> int:
+    return int(value(text, "skuwise_agent_ticks_total") or 0)
 
 
 def test_a_taken_port_does_not_stop_the_agent_and_is_kept_as_an_absence(tmp_path: Path) -> None:

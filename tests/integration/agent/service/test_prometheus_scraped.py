@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from skuwise.advisor.telemetry.prometheus import promql as queries
-from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.prometheus_engines import free_port, needed, running
 from skuwise.tests.support.sysfs_trees import dgx_like

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from skuwise.agent.config import SlurmImportSettings
 from skuwise.agent.slurm_jobs.import_jobs import ask_sacct, ask_slurmrestd
-from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.unit.agent.service.test_slurm_import import DATA
 
@@ -38,7 +38,7 @@ def double(path: Path, *, old: bool = False, more: str = "") -> dict[str, str]:
 def test_sacct_is_asked_so_that_no_name_can_break_its_answer(tmp_path: Path, old: bool) -> None:
     read_jobs = ask_sacct("sacct", 1789990000.0, double(tmp_path / "sacct", old=old))
     (job,) = read_jobs.jobs.values()
-    assert (job.job_id, job.user, job.started, job.ended) == ("22", "ann", 1790000000.0, 1790000600.0)
+    assert (job.job_id, job.user, job.started_at, job.ended_at) == ("22", "ann", 1790000000.0, 1790000600.0)
     assert job.name == "a|b 23|23|lab|eve|x|x|x|COMPLETED|1|1|1|1|n|c|c|made up"
     assert read_jobs.refused == 0
 

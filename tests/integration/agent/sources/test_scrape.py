@@ -5,7 +5,7 @@ import http.server
 import socket
 
 import pytest
-from skuwise.agent.base.address import PageError, split_url
+from skuwise.agent.base.settings import PageError, split_url
 from skuwise.agent.sources.pages import PageReader, Target, fetch_page, parse_page
 from skuwise.tests.support.metrics_fixtures import raw_server, serving
 

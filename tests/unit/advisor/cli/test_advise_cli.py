@@ -17,7 +17,7 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.http_session import secret
 from skuwise.advisor.notify.routes import load_routes
 from skuwise.agent.config import load_config
-from skuwise.agent.slurm_jobs.table_file import read_job_table
+from skuwise.agent.slurm_jobs.read_jobs import read_job_table
 from skuwise.rules.base.errors import RulesError, SkuwiseError, UsageError
 from skuwise.rules.base.files import TOML_MAX_BYTES, read_bounded, read_toml
 from skuwise.rules.base.output import write_whole

@@ -9,8 +9,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from skuwise.advisor.cli.serve import Job, Schedule, ServeSettings, scheduled_jobs
 from skuwise.advisor.notify.routes import ReportSettings
 from skuwise.advisor.watch.settings import WatchSettings
-from skuwise.agent.base.address import Address
-from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
+from skuwise.agent.base.settings import Address
+from skuwise.agent.config import SlurmImportSettings
 from skuwise.rules.base.errors import UsageError
 
 SUNDAY = datetime(2026, 11, 15, 12, tzinfo=UTC)

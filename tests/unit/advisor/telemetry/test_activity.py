@@ -27,10 +27,10 @@ def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
 
 def found(frame: Frame) -> list[tuple[tuple[str, ...], float, float]]:
     """The GPUs of each inferred workload, and the hours of its begin and end."""
-    own = frame.uses[frame.uses["basis"] == "activity"]
+    part = frame.uses[frame.uses["basis"] == "activity"]
     return sorted(
         (tuple(sorted(set(of["gpu_uuid"]))), (of["ts_start"].min() - START) / HOUR, (of["ts_end"].max() - START) / HOUR)
-        for _, of in own.groupby("workload_id")
+        for _, of in part.groupby("workload_id")
     )
 
 
@@ -41,13 +41,12 @@ def minutes_of(node: str, uuid: str, busy: Periods, memory: float = 0.0) -> Devi
     return DeviceSeries(node, uuid, ts, 60.0, 0.8 * at, memory * at)
 
 
-def by_minutes(*busy: Periods, nodes: Sequence[str] = ()) -> list[tuple[tuple[str, ...], float, float]]:
-    """What is found of GPUs that are at work in these hours, all of one node unless `nodes` names others."""
+def by_minutes(*busy: Periods) -> list[tuple[tuple[str, ...], float, float]]:
+    """What is found of GPUs that are at work in these hours, two on each node."""
     builder, series = FrameBuilder(hours=HOURS), []
-    names = nodes or ["n1"] * len(busy)
-    for name in dict.fromkeys(names):
-        uuids = builder.node(name, gpus=names.count(name))
-        for uuid, periods in zip(uuids, [b for n, b in zip(names, busy, strict=True) if n == name], strict=True):
+    for n in range(0, len(busy), 2):
+        name = f"n{n // 2 + 1}"
+        for uuid, periods in zip(builder.node(name, gpus=2), busy[n : n + 2], strict=False):
             builder.use(TRAINING, node=name, uuid=uuid)
             series.append(minutes_of(name, uuid, periods))
     return found(inferred(builder.frame(), series))
@@ -60,6 +59,8 @@ A, B = "GPU-n1-0", "GPU-n1-1"
     ("busy", "expected"),
     [
         ([[(2, 9)], [(2, 9)]], [((A, B), 2, 9)]),
+        # Nothing is concluded across nodes.
+        ([[(2, 9)], [], [(2, 9)]], [((A,), 2, 9), (("GPU-n2-0",), 2, 9)]),
         ([[(2, 9)], [(2 + 1 / 60, 9 - 1 / 60)]], [((A, B), 2, 9)]),
         ([[(2, 9)], [(2 + 2 / 60, 9)]], [((A,), 2, 9), ((B,), 2 + 2 / 60, 9)]),
         ([[(2, 9)], [(2, 8)]], [((A,), 2, 9), ((B,), 2, 8)]),
@@ -75,12 +76,7 @@ def test_gpus_that_begin_and_end_within_one_sample_are_one_workload(
 ) -> None:
     reported = by_minutes(*busy)
     assert [gpus for gpus, _, _ in reported] == [gpus for gpus, _, _ in expected]
-    assert [pytest.approx(one[1:]) for one in reported] == [one[1:] for one in expected]
-
-
-def test_nothing_is_concluded_across_nodes() -> None:
-    reported = by_minutes([(2, 9)], [(2, 9)], nodes=["n1", "n2"])
-    assert reported == [(("GPU-n1-0",), 2, 9), (("GPU-n2-0",), 2, 9)]
+    assert [pytest.approx(entry[1:]) for entry in reported] == [element[1:] for element in expected]
 
 
 def test_hours_serve_where_no_minutes_are_told_and_memory_counts_as_use() -> None:
@@ -254,6 +250,6 @@ def test_a_pods_own_use_of_a_device_is_its_share(used: dict[str, float], shares:
     device = {"UUID": "GPU-0"}
     counts = SeriesAnswer((device, *labels), np.full((len(labels) + 1, GRID.count), 60.0))
     results = dcgm_uses(
-        counts, GRID, ABOUT, intervals={"GPU-0": 60.0}, taken=set(), key_of=lambda one: one["UUID"], pods=pods
+        counts, GRID, ABOUT, intervals={"GPU-0": 60.0}, taken=set(), key_of=lambda entry: entry["UUID"], pods=pods
     )
     assert dict(zip(results["pod"], results["share"], strict=True)) == pytest.approx(shares, nan_ok=True)

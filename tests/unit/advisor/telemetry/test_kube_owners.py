@@ -45,7 +45,7 @@ class Server:
         rows = self.told.get(name.group() if name else "", ())
         results = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
         return SeriesAnswer(
-            tuple(one for one, _ in results), np.array([[value] for _, value in results]).reshape(-1, 1)
+            tuple(entry for entry, _ in results), np.array([[value] for _, value in results]).reshape(-1, 1)
         )
 
 
@@ -95,7 +95,7 @@ def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
         for c in ("eu", "us")
     ]
     kube_owners = ask(Server({"kube_pod_info": rows}), held("a"))
-    assert [kube_owners.cluster_of(one, "ml", "a") for one in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
+    assert [kube_owners.cluster_of(entry, "ml", "a") for entry in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
 
 
 def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
@@ -204,7 +204,7 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
     pod = {"namespace": "ml", "pod": "a", "uid": "u"}
-    reported = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
+    reported = [({**pod, "container": name, "image": entry}, 1.0) for name, entry in images.items()]
     server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": reported})
     requests = {("ml", "a"): asking}
     owners = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
@@ -261,7 +261,7 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
         "22", "20", "7", "main", "high", "COMPLETED",
     )  # fmt: skip
     assert about.restarts == 1 and spans(frame) == [("train-7", 0.0, pytest.approx(10.01))]
-    assert (row["first_seen"], row["last_seen"]) == (job.started, job.ended) and frame.notes == ()
+    assert (row["first_seen"], row["last_seen"]) == (job.started_at, job.ended_at) and frame.notes == ()
 
 
 def test_the_same_job_has_one_id_on_both_roads() -> None:
@@ -282,7 +282,7 @@ def test_the_same_job_has_one_id_on_both_roads() -> None:
 
 REQUEUED = (run(end=10, state="REQUEUED"), run(start=10.01, end=20), run(start=30, end=48, user="bob", name="other"))
 TASKS = [run(str(n), start=n, end=n + 1, array_job_id="1", array_task_id=str(n)) for n in (1, 2)]
-NODES = (run(node_list="n1.site"), run(start=1 / 3600, name="other", node_list="n[2-3]"))
+NODES = (run(nodes="n1.site"), run(start=1 / 3600, name="other", nodes="n[2-3]"))
 OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
 
 
@@ -306,7 +306,7 @@ OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
         ([("22", "n1", 0, 10), ("23", "n1", 10, 20)], [run()], [("job 23", 10, 20), ("train-7", 0, 10)], []),
         ([("22", "n1", 0, 10)], [run("99")], [("job 22", 0, 10)], []),
         # The table contradicts what was observed.
-        ([("22", "n1", 0, 10)], [run(node_list="n2")], [("job 22", 0, 10)], ["jobs-not-matched"]),
+        ([("22", "n1", 0, 10)], [run(nodes="n2")], [("job 22", 0, 10)], ["jobs-not-matched"]),
         ([("22", "n1", 0, 10)], [run(start=30, end=40)], [("job 22", 0, 10)], ["jobs-not-matched"]),
         ([("22", "n1", 0, 10)], [run(cluster="x")], [("job 22", 0, 10)], ["jobs-of-another-cluster"]),
     ],
@@ -340,7 +340,7 @@ def test_two_workloads_of_one_job_become_one() -> None:
         make.use(TRAINING, node, f"GPU-{node}-0")
         make.work(f"w-{node}", [(node, f"GPU-{node}-0")], end=10, scheduler="slurm", job_id="22",
                   framework="pytorch" if node == "n2" else None)  # fmt: skip
-    frame = with_jobs(make.frame(), [run(gpus=2, node_list="n[1-2]")])
+    frame = with_jobs(make.frame(), [run(gpus=2, nodes="n[1-2]")])
     (row,) = frame.workloads.to_dict("records")
     assert row["framework"] == "pytorch" and len(frame.uses) == 2
     (workload_verdict,) = judge(frame, rulebook()).workloads

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from skuwise.advisor.telemetry.prometheus.client import response
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.response import (
     Grid,
     LabelSets,
     UnreachableError,
     read_vector,
 )
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.fake_prometheus import Answer, FakePrometheus, Reply, Request, error, matrix, vector
 
@@ -31,9 +30,9 @@ def ask(answer: Answer | Reply, naps: list[float] | None = None, most_bytes: int
         return client.range("up", GRID).values
 
 
-def series(one: bytes) -> bytes:
+def series(entry: bytes) -> bytes:
     """An answer that holds this series."""
-    return b'{"status":"success","data":{"resultType":"matrix","result":[' + one + b"]}}"
+    return b'{"status":"success","data":{"resultType":"matrix","result":[' + entry + b"]}}"
 
 
 @pytest.mark.parametrize("body", [

@@ -9,11 +9,10 @@ import pytest
 from skuwise.advisor.core.cache_folder import cache_folder
 from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Cache, Log, Runner
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (
@@ -54,8 +53,8 @@ def spans(fake: FakePrometheus) -> list[tuple[float, float]]:
     return results
 
 
-def same(one: SeriesAnswer, other: SeriesAnswer) -> bool:
-    return one.labels == other.labels and np.array_equal(one.values, other.values, equal_nan=True)
+def same(entry: SeriesAnswer, other: SeriesAnswer) -> bool:
+    return entry.labels == other.labels and np.array_equal(entry.values, other.values, equal_nan=True)
 
 
 def test_days_are_one_question_and_those_between_kept_ones_too(tmp_path: Path) -> None:

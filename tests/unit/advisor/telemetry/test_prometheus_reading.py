@@ -12,14 +12,13 @@ from skuwise.__main__ import main
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import rfc3339
-from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
-from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.watch.reading import read_recent
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import FabricPort, Gpu, Node, Survey, Tick
+from skuwise.agent.model import FabricPort, Gpu, Node, Probe, Tick
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import Totals
 from skuwise.rules.base.errors import NothingToDo, SourceError
@@ -185,9 +184,9 @@ def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
         start = float(request.params["start"])
         steps = round((float(request.params["end"]) - start) / 3600) + 1
         marks = [start + n * 3600 for n in range(steps)]
-        own = [60 if at > NOW - 86400 else "NaN" for at in marks]
+        part = [60 if at > NOW - 86400 else "NaN" for at in marks]
         free = ["NaN" if at > NOW - 86400 else 60 for at in marks]
-        return matrix(request, (held, own), (GPU, free))
+        return matrix(request, (held, part), (GPU, free))
 
     with FakePrometheus(DcgmServer(series=[held, GPU], by_query={"count_over_time(": counts})).running() as fake:
         frame = read(fake)
@@ -224,7 +223,7 @@ def agent_page() -> Series:
     gpu = Gpu("GPU-agent", 0, "NVIDIA H100 80GB HBM3", "H100-SXM5", mem_total_bytes=80 << 30, power_limit_watts=700.0)
     port = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
     totals = Totals(Node("agent-1", "c", gpu_count=1), 1.0)
-    totals.set_survey(Survey((gpu,), (port,), ()))
+    totals.set_survey(Probe((gpu,), (port,), ()))
     values = {metric.name: 0.25 for metric in GPU_METRICS} | {"mem_used_bytes": 40e9, "power_watts": 300.0}
     fabric = {metric.name: 1e9 for metric in FABRIC_METRICS}
     host = {metric.name: 0.1 for metric in HOST_METRICS}
@@ -343,8 +342,8 @@ def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytes
     assert main(asked) == 0
     results = json.loads(capsys.readouterr().out)
     assert (results["summary"]["gpu_count"], results["summary"]["observed_gpu_count"]) == (9, 9)
-    metrics = {one["metric"]: one for one in results["metrics"]}
-    having = {name: one["having"] for name, one in metrics.items()}
+    metrics = {entry["metric"]: entry for entry in results["metrics"]}
+    having = {name: element["having"] for name, element in metrics.items()}
     # Eight GPUs by the minute and one by the second.
     assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(9 / (8 / 60 + 1), abs=1e-3)
     assert metrics["dram_active"]["window_share"] == 1.0
@@ -353,4 +352,8 @@ def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytes
     # Made of values that never change, as no measurement is.
     (power,) = [gap for gap in results["gaps"] if gap["code"] == "no-power"]
     assert "Readings not believed" in power["what"]
-    assert {one["name"] for one in results["exporters"]} >= {"dcgm-exporter", "node_exporter", "kube-state-metrics"}
+    assert {candidate["name"] for candidate in results["exporters"]} >= {
+        "dcgm-exporter",
+        "node_exporter",
+        "kube-state-metrics",
+    }

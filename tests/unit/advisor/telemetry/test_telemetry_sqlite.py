@@ -51,7 +51,7 @@ def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], name: str =
 def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) -> None:
     bins = [0.0] * len(BIN_EDGES)
     bins[-3] = 3600.0
-    columns = ("ts", "device", "observed_seconds", *(f"sm_active_{one}" for one in ("mean", "p95", "max")),
+    columns = ("ts", "device", "observed_seconds", *(f"sm_active_{entry}" for entry in ("mean", "p95", "max")),
                "tensor_active_bins")  # fmt: skip
     rows = [(start + (n + 1) * HOUR, f"GPU-{name}", 3600.0, 0.5, 0.75, 1.0, bins) for n in range(count)]
     node.put_rollups("gpu_hour", columns, rows)

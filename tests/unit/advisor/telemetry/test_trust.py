@@ -95,12 +95,12 @@ ZERO = "UPDATE gpu_hour SET gpu_util_mean = 0, gpu_util_to_max = 0, sm_active_me
 TABLES = ("nodes", "gpus", "gpu", "fabric", "host", "workloads", "uses", "absences", "fabric_history")
 
 
-def assert_same(one: Frame, other: Frame, without: Sequence[str] = ()) -> None:
+def assert_same(entry: Frame, other: Frame, without: Sequence[str] = ()) -> None:
     """All but the notes is the same, of all nodes but these."""
-    assert one.window == other.window
+    assert entry.window == other.window
     for name in TABLES:
         parts = []
-        for frame in (one, other):
+        for frame in (entry, other):
             kept = frame.uses.loc[~frame.uses["node"].isin(without), "workload_id"]
             table = getattr(frame, name)
             is_kept = ~table["node"].isin(without) if "node" in table else table["workload_id"].isin(kept)

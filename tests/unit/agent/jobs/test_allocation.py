@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.allocation import join_claims
-from skuwise.agent.jobs.cgroups import Origin
+from skuwise.agent.jobs.attribution import join_claims
 from skuwise.agent.jobs.podresources import WireError, claim_of, decode_pods
+from skuwise.agent.jobs.processes import Origin
 from skuwise.agent.jobs.scheduler_claims import DeviceClaim, Devices
-from skuwise.agent.jobs.slurm import JobFile, parse_devices, parse_job_file, read_job_files
+from skuwise.agent.jobs.slurm import parse_devices, parse_job_file, read_job_files
 from skuwise.agent.model import Gpu
 from skuwise.tests.support.sysfs_trees import put
 from skuwise.tests.unit.agent.jobs.test_slurm_runs import SlurmNode
@@ -116,7 +116,9 @@ def test_a_file_without_its_last_line_is_none(node: Node) -> None:
     node.job("job_42")
     assert node.see() == ((), ())
     assert node.reasons() == {"allocation-unknown"}  # the job is there, and nothing says what it was given
-    assert parse_job_file(whole, "42") == JobFile("42", ("0", "1"), start_seconds=1788000000, name="x")
+    assert parse_job_file(whole, "42") == DeviceClaim(
+        job_id="42", devices=("0", "1"), start_seconds=1788000000, name="x"
+    )
     lists = ("0,2-4,2", "GPU-0f3c2c11-aaaa,MIG-11112222", "4-2")
     assert list(map(parse_devices, lists)) == [tuple("0234"), ("GPU-0f3c2c11-aaaa", "MIG-11112222"), None]
 
@@ -193,7 +195,8 @@ def test_the_kubelets_answer_is_read_by_resource() -> None:
     answer = message((1, message((1, "web"), (2, "ns"), (3, container))), (1, message((1, "bare"), (2, "ns"))))
     (pod,) = decode_pods(answer)
     assert pod.devices[3:5] == (("nvidia.com/hostdev", "0000:18:00.0"), ("nvidia.com/hostdev", "0"))
-    assert claim_of(pod, DEVICES) == DeviceClaim("kubernetes", ("GPU-a", "GPU-b", "GPU-c"), namespace="ns", pod="web")
+    whole = ("GPU-a", "GPU-b", "GPU-c"), ("dra:pool/gpu-2",)
+    assert claim_of(pod, DEVICES) == DeviceClaim("kubernetes", *whole, namespace="ns", pod="web")
     assert claim_of(replace(pod, devices=(("acme/gpu", "GPU-z"), *pod.devices[3:5])), DEVICES) is None
     assert decode_pods(b"") == ()
     with pytest.raises(WireError):

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.jobs.allocation import Allocations
-from skuwise.agent.jobs.attribution import NodeAttribution
+from skuwise.agent.jobs.attribution import Allocations, NodeAttribution
 from skuwise.agent.jobs.podresources import PodResources
 from skuwise.agent.jobs.processes import read_variables
 from skuwise.agent.jobs.slurm import SlurmAllocations

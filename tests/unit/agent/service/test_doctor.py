@@ -1,4 +1,4 @@
-"""Doctor's lines: the exact reason of a refusal, what the settings do not ask for, and what Slurm lacks."""
+"""Doctor's lines: what the settings do not ask for, and what Slurm lacks."""
 
 import fcntl
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Absence, Capability, Gpu, Sampled, Survey, Tick
+from skuwise.agent.model import Absence, Capability, Gpu, Probe, Tick
 from skuwise.agent.service.doctor import (
     config_lines,
     devices_lines,
@@ -23,7 +23,7 @@ from skuwise.agent.service.doctor import (
     source_lines,
 )
 from skuwise.agent.service.instance_lock import InstanceLock
-from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, explain, fault_of
+from skuwise.agent.sources.nvml_table import NO_GPM, NO_PERMISSION, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put
@@ -31,34 +31,13 @@ from skuwise.tests.support.sysfs_trees import put
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 WHY = fault_of(NO_PERMISSION).of("gpu", GPU.uuid, "sm_active")
 REFUSED = Capability("gpm", "gpu", GPU.uuid, "sm_active", "GPM", WHY)
-SURVEY = Survey((GPU,), (), (REFUSED,))
-NOTHING_MORE = Sampled(Tick(1.0, 1.0), None, frozenset())
+SURVEY = Probe((GPU,), (), (REFUSED,))
 
 
-@pytest.mark.parametrize(
-    ("restricted", "capabilities", "said", "remedy"),
-    [
-        ("1", "0000000000000000", "RmProfilingAdminOnly: 1", "NVreg_RestrictProfilingToAdminUsers=0"),
-        ("1", "0000004000000000", "does not take this process's capability", "Before R565"),
-        ("1", "0000000000200000", "does not take this process's capability", "CAP_SYS_ADMIN"),
-        ("0", "0000000000000000", "although RmProfilingAdminOnly is 0", "virtual machine's host"),
-        ("", "0000000000000000", "does not let this user", "CAP_PERFMON"),
-        ("1", "", "neither CAP_PERFMON nor CAP_SYS_ADMIN", "drop-in"),
-    ],
-)
-def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
-    tmp_path: Path, restricted: str, capabilities: str, said: str, remedy: str
-) -> None:
-    if restricted:
-        put(tmp_path / "driver/nvidia/params", f"ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: {restricted}")
-    if capabilities:
-        put(tmp_path / "self/status", f"Name:\tpython\nCapEff:\t{capabilities}")
-    (line,) = source_lines(SURVEY, NOTHING_MORE, tmp_path)
-    assert line.absence is not None
-    assert said in line.absence.detail and remedy in line.absence.remedy
-    assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
-    burst = explain(replace(REFUSED, source="burst"), tmp_path)
-    assert burst.absence == line.absence  # so that the table joins them
+def test_a_refusal_is_shown_with_its_remedy() -> None:
+    first = Absence("gpu", GPU.uuid, "dram_active", "first-reading")
+    assert source_lines(SURVEY, Tick(1.0, 1.0, absences=frozenset({WHY, first}))) == [REFUSED]
+    assert "CAP_PERFMON" in WHY.remedy
 
 
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
@@ -70,7 +49,7 @@ def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> No
     assert not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
     capabilities = not_configured(AgentConfig(serving_discover=True), SURVEY)
     assert capabilities[0].absence is not None and "was found" in capabilities[0].absence.detail
-    assert not_configured(AgentConfig(dcgm_url=""), Survey((), (), ())) == ()
+    assert not_configured(AgentConfig(dcgm_url=""), Probe((), (), ())) == ()
 
 
 def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
@@ -131,9 +110,8 @@ def site(tmp_path: Path) -> Path:
 
 def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
     """By their metric, and those that say what is absent by their reason."""
-    settings = read_config(said.format(root=site), (site,))
     devices = devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
-    lines = (*config_lines(*settings), folder_line(site / "allocations", ME), *devices)
+    lines = (*config_lines(read_config(said.format(root=site))), folder_line(site / "allocations", ME), *devices)
     return {line.absence.reason if line.absence else line.metric: line for line in lines}
 
 
@@ -153,7 +131,7 @@ def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site:
         ("Epilog                  = {root}/epilog.sh", "Epilog = (null)", "epilog-not-configured", "epilog.sh"),
         ("{root}/prolog.sh", "{root}/other.sh", "prolog-not-ours", "Call /etc/skuwise/slurm/prolog.sh"),
         ("{root}/prolog.sh", "/etc/nothing/prolog.sh", "prolog-missing", "agent install"),
-        ("{root}/prolog.sh", "{root}/closed.sh", "prolog-not-executable", "chmod"),
+        ("{root}/prolog.sh", "{root}/closed.sh", "prolog-missing", "agent install"),
         ("Alloc,Contain", "(null)", "prolog-flags", "PrologFlags=Alloc,Contain"),
         ("proctrack/cgroup", "proctrack/linuxproc", "no-job-cgroup", "proctrack/cgroup"),
         ("ConstrainDevices        = yes", "ConstrainDevices = no", "devices-not-constrained", "cgroup.conf"),
@@ -165,15 +143,6 @@ def test_each_cause_has_its_remedy(site: Path, before: str, after: str, reason: 
     missing = absences(site, SCONTROL.replace(before, after))
     assert set(missing) == {reason}
     assert says in missing[reason].remedy
-
-
-def test_without_scontrol_the_files_are_read(site: Path) -> None:
-    settings = "TaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup"
-    put(site / "slurm.conf", f"NodeName=n1 Gres=gpu:4\n{settings}")
-    put(site / "cgroup.conf", "ConstrainDevices=yes")
-    missing = absences(site, "")
-    assert set(missing) == {"prolog-not-configured", "epilog-not-configured"}
-    assert str(site / "slurm.conf") in missing["prolog-not-configured"].detail
 
 
 def test_the_folder_must_be_roots_and_there(site: Path) -> None:

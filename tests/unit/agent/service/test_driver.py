@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
-from skuwise.agent.model import Absence, Reading, Sampled
+from skuwise.agent.model import Absence, Reading, Tick
 from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.service.control import ControlServer
 from skuwise.agent.service.daemon import every, run_jobs
@@ -164,9 +164,9 @@ def test_jobs_run_at_their_times_and_go_on_after_one_that_fails_and_a_clock_that
 @pytest.mark.parametrize("after", [None, 0, 3])
 def test_a_driver_that_hangs_costs_no_tick_of_the_others(driver: Driver, after: int | None) -> None:
     """`after` so many ticks; 0: at the very first reading, which is thrown away; None: never."""
-    thread, host, kept = opened(driver), Steady("host"), list[Sampled]()
+    thread, host, kept = opened(driver), Steady("host"), list[Tick]()
 
-    def keep(sampled: Sampled) -> None:
+    def keep(sampled: Tick) -> None:
         kept.append(sampled)
         if len(kept) == after:
             driver.answers.clear()
@@ -176,8 +176,8 @@ def test_a_driver_that_hangs_costs_no_tick_of_the_others(driver: Driver, after: 
     sampler, clock = Sampler([thread, host], 1.0, 10.0), SteppedClock(1.8e9)
     run_loop(sampler, clock, keep, lambda _: None, duration_seconds=6.0)
     assert host.order == ["read host"] * 7  # each tick once, the first one to count from
-    assert {sampled.tick.interval_seconds for sampled in kept} == {1.0}
+    assert {sampled.interval_seconds for sampled in kept} == {1.0}
     whole = 6 if after is None else after
-    assert [bool(sampled.tick.gpus) for sampled in kept] == [number < whole for number in range(6)]
+    assert [bool(sampled.gpus) for sampled in kept] == [number < whole for number in range(6)]
     for late in kept[whole:]:
         assert {(a.subject, a.reason) for a in late.absences} == HUNG

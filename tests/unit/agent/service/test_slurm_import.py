@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from skuwise.__main__ import main
 from skuwise.agent.base.safe_text import NAME_LIMIT
+from skuwise.agent.config import SlurmImportSettings, load_section
 from skuwise.agent.jobs.ids import workload_id
 from skuwise.agent.model import Gpu, Limits, Node, SlurmJob, Tick, Workload
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
@@ -21,9 +22,10 @@ from skuwise.agent.slurm_jobs.read_jobs import (
     parse_job_state,
     parse_moment,
     parse_tres,
+    read_job_table,
+    read_jobs,
+    write_job_table,
 )
-from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
-from skuwise.agent.slurm_jobs.table_file import read_job_table, read_jobs, write_job_table
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.retention import RetentionJob
 from skuwise.agent.store.slurm_rows import write_jobs
@@ -136,13 +138,17 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     (home / "skuwise").mkdir(parents=True)
     file = home / "skuwise" / "skuwise.toml"
     file.write_text('[slurm]\njobs = "/j"\ntime_zone = "Europe/Berlin"\nscheduled = true\nevery = "5m"\n')
-    slurm_settings = load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
+
+    def load() -> SlurmImportSettings:
+        return load_section(SlurmImportSettings, "slurm", {}, system_file=tmp_path / "none", config_home=home)
+
+    slurm_settings = load()
     assert (slurm_settings.jobs, str(slurm_settings.time_zone)) == (Path("/j"), "Europe/Berlin")
     assert (slurm_settings.scheduled, slurm_settings.every_seconds) == (True, 300)
     for bad in ('time_zone = "Mars/Crater"', "every = 1", "jobs = 3", 'job = "x"', 'slurmrestd_version = "v9/../x"'):
         file.write_text(f"[slurm]\n{bad}\n")
         with pytest.raises(UsageError):
-            load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
+            load()
 
 
 def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> None:
@@ -181,8 +187,8 @@ def test_real_jobs_are_read_with_steps_arrays_and_both_runs_of_a_requeued_one(na
     job_table = read_job_table(DATA / name, zone=UTC)
     assert job_table.refused == 1  # the job with a delimiter and a line break in its name, and only that
     assert {job.job_id for job in job_table.jobs.values()} == {*"12345789", "10"}
-    runs = sorted((job for job in job_table.jobs.values() if job.job_id == "9"), key=lambda job: job.started)
-    assert [(run.state, run.started, run.ended) for run in runs] == [
+    runs = sorted((job for job in job_table.jobs.values() if job.job_id == "9"), key=lambda job: job.started_at)
+    assert [(run.state, run.started_at, run.ended_at) for run in runs] == [
         ("REQUEUED", 1795373613.0, 1795373616.0), ("COMPLETED", 1795373618.0, 1795373625.0),
     ]  # fmt: skip
     tasks = {job.job_id: (job.array_job_id, job.array_task_id) for job in job_table.jobs.values() if job.array_job_id}
@@ -222,7 +228,7 @@ def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> N
     )  # fmt: skip
     jobs = by_id(read_jobs)
     assert (sorted(jobs), read_jobs.refused) == (["25", "26", "27"], 1)
-    assert (jobs["25"].ended, jobs["25"].state) == (None, "RUNNING")
+    assert (jobs["25"].ended_at, jobs["25"].state) == (None, "RUNNING")
     # Columns have any order and number; 600 is no moment.
     read_jobs = read("x|600|21|Berlin", f"x|{T}|22|Berlin", head="JobName|Start|JobID|Nonsense")
     assert (by_id(read_jobs), read_jobs.untimed) == ({"22": SlurmJob("22", float(T), name="x")}, 1)

@@ -16,25 +16,25 @@ from skuwise.agent.metrics import (
     HOST_INTEGRALS,
     HOST_METRICS,
 )
-from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Survey, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Probe, Tick, Workload, WorkloadUse
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import MOMENTS, Totals
-from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
+from skuwise.agent.statistics.rollup_stats import Samples, roll_gpu
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 1000.0)
 
 
-def totals_of(*ticks: Tick, survey: Survey | None = None, node: Node | None = None) -> Totals:
+def totals_of(*ticks: Tick, survey: Probe | None = None, node: Node | None = None) -> Totals:
     totals = Totals(node or Node("n1", "c1"), 1.0, monotonic=lambda: 0.0)
-    totals.set_survey(survey or Survey((GPU,), (PORT,), ()))
+    totals.set_survey(survey or Probe((GPU,), (PORT,), ()))
     for tick in ticks:
         totals.add_tick(tick)
     return totals
 
 
 def tick(number: int, values: Mapping[str, float], seconds: float = 1.0, **other: object) -> Tick:
-    return Tick(1.7e9 + number, seconds, {GPU.uuid: values}, **other)  # type: ignore[arg-type]
+    return Tick(1.7e9 + number, seconds, gpus={GPU.uuid: values}, **other)  # type: ignore[arg-type]
 
 
 def page(totals: Totals) -> str:
@@ -67,7 +67,7 @@ def full() -> Totals:
         totals.add_tick(tick(second, values, **other))
     totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
     totals.set_uses([Workload("w1", "s1", "name", "slurm")], [WorkloadUse("w1", GPU.uuid, "process")])
-    totals.add_events([Event(1.0, GPU.uuid, "xid", 79)])
+    totals.add_tick(Tick(1.7e9 + 120, 0.0, events=(Event(1.0, GPU.uuid, "xid", 79),)))
     totals.add_stats(AgentStats(1.0, 0.1, 1, 0.1, 0.1, 0))
     return totals
 
@@ -107,7 +107,7 @@ def test_dynamics_agree_with_the_rollup_of_the_same_ticks() -> None:
     ]  # fmt: skip
     text = page(totals_of(*ticks))
     columns = {name: [t.gpus[GPU.uuid][name] for t in ticks] for name in ticks[0].gpus[GPU.uuid]}
-    row = roll_gpu(Samples([t.ts for t in ticks], [1.0] * 120, columns), GpuLimits(), "hour")
+    row = roll_gpu(Samples([t.ts for t in ticks], [1.0] * 120, columns), Gpu("", 0, ""), "hour")
     names = "sm_active_observed_seconds", "sm_active_seconds", "sm_active_squared_seconds", "busy_seconds"
     sums = values(text, *(f"gpu_{name}_total" for name in (*names, "throttled_seconds")))
     observed, total, squared, busy, throttled = (value or math.nan for value in sums)
@@ -173,15 +173,14 @@ HOSTILE = 'evil"} 1\nfake_metric 1\n\\ \x1b[31m \udc80 ' + "x" * 4096
 def hostile() -> Totals:
     gpu = replace(GPU, uuid="GPU-a", name=HOSTILE, sku=HOSTILE, driver_version=HOSTILE)
     port = replace(PORT, device=HOSTILE)
-    totals = totals_of(survey=Survey((gpu,), (port,), ()), node=Node(HOSTILE, HOSTILE, region=HOSTILE))
+    totals = totals_of(survey=Probe((gpu,), (port,), ()), node=Node(HOSTILE, HOSTILE, region=HOSTILE))
     totals.set_absences([Absence("fabric", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)])
     totals.set_uses(
         [Workload("w", "s", HOSTILE, "kubernetes", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         [WorkloadUse("w", "GPU-a", "process")],
     )
-    totals.add_tick(
-        Tick(1.0, 1.0, {"GPU-a": {"sm_active": 0.5, "tensor_active": 0.1}}, {port.key: {"tx_bytes_per_second": 1.0}})
-    )
+    gpus, fabric = {"GPU-a": {"sm_active": 0.5, "tensor_active": 0.1}}, {port.key: {"tx_bytes_per_second": 1.0}}
+    totals.add_tick(Tick(1.0, 1.0, gpus=gpus, fabric=fabric))
     return totals
 
 
@@ -215,7 +214,8 @@ def test_xids_are_counted_by_number_and_the_first_one_is_an_increase() -> None:
     before = page(totals)
     assert value(before, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 0
     assert value(before, "skuwise_gpu_xid_events_total") is None
-    totals.add_events([Event(1.0, "GPU-a", "xid", 79, count=3), Event(1.0, None, "ecc-single-bit")])
+    events = Event(1.0, "GPU-a", "xid", 79, count=3), Event(1.0, None, "ecc-single-bit")
+    totals.add_tick(Tick(1.7e9 + 2, 1.0, events=events))
     after = page(totals)
     assert value(after, "skuwise_gpu_xid_events_total", gpu_uuid="GPU-a", xid="79") == 3
     assert value(after, "skuwise_gpu_events_total", gpu_uuid="GPU-a", event="xid") == 3

@@ -6,7 +6,7 @@ import pytest
 from skuwise.agent.model import LinkLayer, Reading
 from skuwise.agent.sources.fabric import EthernetSource, InfinibandSource, Nic, place_nics
 from skuwise.tests.support.hanging_driver import at
-from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, dgx_like, efa_like, gpus_on, put
+from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, dgx_like, gpus_on, put
 
 TX, RX, WAIT = "tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"
 EFA = Port("Unspecified", rate="100 Gb/sec (4X EDR)", counters={}, hw_counters=EFA_COUNTERS)
@@ -28,8 +28,7 @@ def test_the_devices_roles_and_rates_of_a_dgx(tmp_path: Path) -> None:
     ports = {p.key: p for p in source.probe().ports}
     assert [ports[f"mlx5_{i}/1"].role for i in range(10)] == ["compute"] * 8 + ["storage", "unknown"]
     assert {p.line_rate_bytes_per_second for p in ports.values()} == {50e9}
-    flat, bus_ids = efa_like(tmp_path / "efa", 1)
-    assert InfinibandSource(flat.root, gpus_on(bus_ids), 10).probe().ports[0].role == "compute"
+    assert one_nic(tmp_path / "efa", EFA, "efa")[1].probe().ports[0].role == "compute"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from skuwise.advisor.classify.workloads.session import engine_facts
 from skuwise.advisor.telemetry import queries
 from skuwise.advisor.telemetry.tables import to_table
-from skuwise.agent.base.address import PageError
+from skuwise.agent.base.settings import PageError
 from skuwise.agent.model import Absence, Instant, Node, Reading, ServingSample, Workload
 from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.base import UnreadGpu
@@ -368,9 +368,9 @@ def test_gpm_wins_and_a_page_is_given_once_and_not_absent_until_the_next() -> No
     source, pages = source_on(dcgm_page(RATIOS | BYTES, GPU))
     sampler = Sampler((gpm, source), 1.0, 10.0)
     first, second = sampler.sample(at(1)), sampler.sample(at(2))
-    assert (first.tick.gpus[GPU]["dram_active"], first.tick.gpus[GPU]["sm_active"]) == (0.77, 0.5)
-    assert second.tick.gpus == {GPU: {"dram_active": 0.77}}
+    assert (first.gpus[GPU]["dram_active"], first.gpus[GPU]["sm_active"]) == (0.77, 0.5)
+    assert second.gpus == {GPU: {"dram_active": 0.77}}
     assert first.absences == second.absences == frozenset({other})
     assert no_gpm in sampler.sample(at(300)).absences
     pages.put(DCGM, dcgm_page(RATIOS, GPU), 301)
-    assert sampler.sample(at(301)).tick.gpus[GPU]["sm_active"] == 0.5
+    assert sampler.sample(at(301)).gpus[GPU]["sm_active"] == 0.5

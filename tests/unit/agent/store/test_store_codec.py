@@ -29,6 +29,7 @@ from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
 from skuwise.tests.support import stored_rows
+from skuwise.tests.support.stored_rows import put_ticks
 
 ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
 
@@ -129,8 +130,8 @@ def database_bursts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Writer.open(path) as writer:
         node = writer.for_node(Node("n1"), START)
         node.set_gpus(GPUS, START)
-        node.put_ticks(
-            Tick(START + 10 * i, 10.0, {gpu.uuid: {"sm_active": 0.5} for gpu in GPUS}) for i in range(1, 366)
+        put_ticks(
+            node, (Tick(START + 10 * i, 10.0, {gpu.uuid: {"sm_active": 0.5} for gpu in GPUS}) for i in range(1, 366))
         )
         for burst in (FIRST, SECOND, Burst("GPU-9", START + 130.2, 10.0, 96, duty=1.0)):
             node.add_burst(burst)

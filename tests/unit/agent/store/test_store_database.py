@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from skuwise.agent.model import Node, ServingSample, Tick
 from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, kind_of, set_database_aside
-from skuwise.agent.store.disk_errors import MARK_SUFFIX, mark_damaged, place_line
+from skuwise.agent.store.disk_errors import MARK_SUFFIX, mark_damaged
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.slurm_rows import known_jobs
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.stored_rows import rows
+from skuwise.tests.support.stored_rows import put_ticks, rows
 
 NOW = 1_790_000_000.0
 
@@ -26,7 +26,7 @@ def pragma(path: Path, name: str) -> object:
 
 def make(path: Path, version: int | None = None, ticks: int = 1) -> None:
     with Writer.open(path) as writer:
-        writer.for_node(Node("n1"), NOW).put_ticks(Tick(NOW + number, 1.0) for number in range(1, ticks + 1))
+        put_ticks(writer.for_node(Node("n1"), NOW), (Tick(NOW + number, 1.0) for number in range(1, ticks + 1)))
     if version is not None:
         change(path, f"PRAGMA user_version = {version}")
 
@@ -147,41 +147,6 @@ def test_what_is_set_aside_never_replaces_a_file(path: Path) -> None:
         kept.append(set_database_aside(path, "a test", "broken", NOW).kept_as)
     assert [p.read_text() for p in kept] == ["one", "two"] and not path.exists()
     assert [p.with_name(p.name + "-wal").read_text() for p in kept] == ["one log", "two log"]
-
-
-MOUNTS = r"""
-/dev/sda1 / ext4 rw 0 0
-tmpfs /run tmpfs rw 0 0
-srv:/home /home nfs4 rw 0 0
-/dev/sdb1 /home/local xfs rw 0 0
-srv /mnt/with\040space fuse.sshfs rw 0 0
-/dev/sdc1 /var ext4 rw 0 0
-tmpfs /var tmpfs rw 0 0
-overlay /layer overlay rw 0 0
-broken
-"""
-
-
-@pytest.mark.parametrize(
-    ("db", "kind", "reason"),
-    [
-        ("/data/x.db", "ext4", None),
-        ("/run/x.db", "tmpfs", "memory-file-system"),
-        ("/runner/x.db", "ext4", None),
-        ("/home/me/x.db", "nfs4", "network-file-system"),
-        ("/home/local/x.db", "xfs", None),
-        ("/mnt/with space/x.db", "fuse.sshfs", "network-file-system"),
-        ("/var/x.db", "tmpfs", "memory-file-system"),
-        ("/layer/x.db", "overlay", "container-layer"),
-    ],
-)
-def test_the_place_is_named_and_judged(tmp_path: Path, db: str, kind: str, reason: str | None) -> None:
-    assert place_line(Path(db), tmp_path).absence is None  # without a list of mounts nothing is claimed
-    (tmp_path / "mounts").write_text(MOUNTS)
-    line = place_line(Path(db), tmp_path)
-    assert line.origin == f"{db} on {kind}"
-    assert (line.absence.reason if line.absence else None) == reason
-    assert line.absence is None or line.absence.remedy
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])

@@ -16,7 +16,7 @@ from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
-from skuwise.tests.support.stored_rows import rows
+from skuwise.tests.support.stored_rows import put_ticks, rows
 
 T0 = 1_790_000_000.0
 
@@ -95,7 +95,7 @@ def begin_snapshot(path: Path) -> Writer:
         Tick(HOUR + i, 5.0, {"GPU-0": {"sm_active": 0.25, "power_watts": 300.0}}, rates, {PORT.key: "ACTIVE"}, {})
         for i in range(5, 5400, 5)
     )
-    node.put_ticks(ticks)
+    put_ticks(node, ticks)
     RollupJob(path).run(HOUR + 3700)
     return writer
 

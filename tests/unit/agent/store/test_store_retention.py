@@ -6,28 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Limits, Node, Tick, Workload
+from skuwise.agent.model import Absence, AgentStats, Gpu, Limits, Node, Tick, Workload
 from skuwise.agent.store.database import checkpoint, log_bytes
 from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.retention import RetentionJob, arguments_for
+from skuwise.agent.store.retention import RetentionJob
 from skuwise.agent.store.retention import main as prune
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.stored_rows import rows
+from skuwise.tests.support.stored_rows import HOUR, PORTS, put_ticks, rows
 
 DAY = 86400.0
-T0 = 1_790_002_800.0  # a full hour
-GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)
-PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
-def begin(path: Path, ts: float = T0, **options: Any) -> tuple[Writer, NodeWriter]:
-    writer = Writer.open(path, **options)
-    node = writer.for_node(Node("n1"), ts)
-    node.set_gpus([GPU], ts)
-    node.set_ports([PORT], ts)
-    return writer, node
+T0, PORT = float(HOUR), PORTS[0]
 
 
 def tick(ts: float, level: float = 0.5, seconds: float = 60.0) -> Tick:
@@ -40,10 +30,9 @@ def job(path: Path, limits: Limits | None = None, **options: Any) -> RetentionJo
     return RetentionJob(path, limits or Limits(), sleep=lambda _: None, **options)
 
 
-def test_ages_are_kept_and_nothing_else_is_touched(path: Path) -> None:
-    writer, node = begin(path)
+def test_ages_are_kept_and_nothing_else_is_touched(path: Path, node: NodeWriter) -> None:
     days = 6
-    node.put_ticks(tick(T0 + 600 * i, seconds=600.0) for i in range(1, days * 144 + 1))
+    put_ticks(node, (tick(T0 + 600 * i, seconds=600.0) for i in range(1, days * 144 + 1)))
     now = T0 + days * DAY + 10
     RollupJob(path).run(now)
     whole = now - 10 - 3600
@@ -66,26 +55,22 @@ def test_ages_are_kept_and_nothing_else_is_touched(path: Path) -> None:
     assert job(path, Limits(minutes_seconds=4 * DAY)).run(now) == {}
     job(path, Limits(minutes_seconds=4 * DAY, hours_seconds=5 * DAY)).run(now)
     assert rows(path, "SELECT min(ts) FROM gpu_hours") == [(T0 + DAY,)]
-    writer.close()
 
 
-def test_samples_that_are_not_rolled_up_wait_but_not_for_ever(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + 600 * i, seconds=600.0) for i in range(1, 1000))
+def test_samples_that_are_not_rolled_up_wait_but_not_for_ever(path: Path, node: NodeWriter) -> None:
+    put_ticks(node, (tick(T0 + 600 * i, seconds=600.0) for i in range(1, 1000)))
     limits = Limits(raw_seconds=DAY)
     assert job(path, limits).run(T0 + 1.9 * DAY)["tick"] == 0
     assert job(path, limits).run(T0 + 2.5 * DAY)["tick"] > 0
     assert rows(path, "SELECT min(ts) FROM tick") == [(T0 + 0.5 * DAY + 600,)]
-    writer.close()
 
 
-def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
+def test_the_size_holds_and_says_what_it_cost(path: Path, writer: Writer, node: NodeWriter) -> None:
     limits = Limits(max_bytes=900_000)
-    writer, node = begin(path)
     rng = random.Random(3)
     most = 0
     for hour in range(12):
-        node.put_ticks(tick(T0 + 3600 * hour + i, rng.random(), 5.0) for i in range(5, 3601, 5))
+        put_ticks(node, (tick(T0 + 3600 * hour + i, rng.random(), 5.0) for i in range(5, 3601, 5)))
         RollupJob(path).run(T0 + 3600 * (hour + 1) + 5)
         result = job(path, limits).run(T0 + 3600 * (hour + 1) + 6)
         assert not result["unfinished"]
@@ -108,9 +93,8 @@ def test_the_size_holds_and_says_what_it_cost(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM absences") == [(3,)]
 
 
-def test_a_run_ends_in_time_and_the_next_goes_on(path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 4_001))
+def test_a_run_ends_in_time_and_the_next_goes_on(path: Path, writer: Writer, node: NodeWriter) -> None:
+    put_ticks(node, (tick(T0 + i, seconds=1.0) for i in range(1, 4_001)))
     RollupJob(path).run(T0 + 6_000)
     node.set_node(Node("n1"), T0 + 4 * DAY)
     writer.commit()
@@ -120,12 +104,10 @@ def test_a_run_ends_in_time_and_the_next_goes_on(path: Path) -> None:
     second = job(path).run(T0 + 5 * DAY)
     assert not second["unfinished"]
     assert rows(path, "SELECT count(*) FROM gpu_sample WHERE id / 4096 <= 3600") == [(0,)]
-    writer.close()
 
 
-def test_small_tables_have_limits_of_their_own(path: Path) -> None:
+def test_small_tables_have_limits_of_their_own(path: Path, writer: Writer, node: NodeWriter) -> None:
     limits = Limits(max_uses=50, max_absences=40)
-    writer, node = begin(path)
     for i in range(100):
         job_i = Workload(f"w{i}", "s", "train", "slurm")
         node.put_workload_use(job_i, "GPU-0", T0 + 60 * i, T0 + 60 * i + 30, "allocation")
@@ -135,7 +117,7 @@ def test_small_tables_have_limits_of_their_own(path: Path) -> None:
     node.set_gpus([Gpu("GPU-0", 0, "H100", power_limit_watts=1.0)], T0 + 7000)
     writer.commit()
     now = T0 + 3 * DAY
-    node.put_ticks([tick(now)])
+    put_ticks(node, [tick(now)])
     job(path, limits).run(now)
     assert rows(path, "SELECT count(*), min(ts_start) FROM workload_gpus") == [(50, T0 + 60 * 50)]
     assert rows(path, "SELECT count(*) FROM workloads") == [(100,)]
@@ -149,11 +131,11 @@ def test_small_tables_have_limits_of_their_own(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM workloads") == [(0,)]
     assert rows(path, "SELECT power_limit_watts FROM gpus") == [(1.0,)]
     assert rows(path, "SELECT reason FROM absences") == [("gpu-lost",)]
-    writer.close()
 
 
 def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(path: Path) -> None:
-    writer, node = begin(path, max_log_bytes=400_000, hold_ticks=50)
+    writer = Writer.open(path, max_log_bytes=400_000, hold_ticks=50)
+    node = writer.for_node(Node("n1"), T0)
     writer.commit()
     checkpoint(path)
     reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
@@ -188,16 +170,16 @@ def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(
     writer.close()
 
 
-def test_the_child_process_prunes_and_says_what_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer, node = begin(path)
-    node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 100))
-    writer.close()
-    assert prune(arguments_for(path, Limits())) == 0
+def test_the_child_process_prunes_and_says_what_is_wrong(
+    path: Path, node: NodeWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_ticks(node, (tick(T0 + i, seconds=1.0) for i in range(1, 100)))
+    assert prune(str(path)) == 0
     foreign = path.with_name("foreign.db")
     foreign.write_text("mine")
-    assert prune([str(foreign)]) == 1
+    assert prune(str(foreign)) == 1
     assert "foreign.db" in capsys.readouterr().err
     assert foreign.read_text() == "mine"
-    assert prune([str(path.with_name("none.db"))]) == 1
+    assert prune(str(path.with_name("none.db"))) == 1
     with pytest.raises(StoreError):
         job(path.with_name("none.db")).run(T0)

@@ -13,26 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, THROTTLE_MASK, Metric
-from skuwise.agent.model import FabricPort, Gpu, Node, Tick
-from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
-from skuwise.agent.statistics.signal_stats import autocorrelation_peak, bin_seconds
+from skuwise.agent.model import Gpu, Tick
+from skuwise.agent.statistics.rollup_stats import Samples, autocorrelation_peak, bin_seconds, roll_gpu
 from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
+from skuwise.tests.support.stored_rows import GPU, HOUR, PORTS, put_ticks
 
-HOUR = 1_790_002_800  # a full hour
 T0 = HOUR + 0.4
-GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30, power_limit_watts=700.0, nvlink_bytes_per_second=450e9)
-PORTS = [FabricPort(f"mlx5_{i}", 1, role, "InfiniBand", 50e9) for i, role in enumerate(("compute", "storage"))]
-
-
-def begin(path: Path, name: str = "n1") -> tuple[Writer, NodeWriter]:
-    writer = Writer.open(path)
-    node = writer.for_node(Node(name), T0)
-    node.set_gpus([GPU], T0)
-    node.set_ports(PORTS, T0)
-    return writer, node
 
 
 def working(seconds: Sequence[int], seed: int = 1) -> Iterator[Tick]:
@@ -92,11 +81,11 @@ def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: 
 
 
 @pytest.mark.parametrize(("period", "seconds", "view"), [("minute", 60, "minutes"), ("hour", 3600, "hours")])
-def test_a_rollup_is_what_plain_python_makes_of_the_samples(path: Path, period: str, seconds: int, view: str) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working(range(seconds + 5)))
+def test_a_rollup_is_what_plain_python_makes_of_the_samples(
+    path: Path, node: NodeWriter, period: str, seconds: int, view: str
+) -> None:
+    put_ticks(node, working(range(seconds + 5)))
     RollupJob(path).run(HOUR + 4000)
-    writer.close()
     span = "ts > ? AND ts <= ?"
     for kind, metrics in (("gpu", GPU_METRICS), ("fabric", FABRIC_METRICS[:2]), ("host", HOST_METRICS)):
         where = "WHERE device = 'mlx5_0' AND " if kind == "fabric" else "WHERE "
@@ -129,38 +118,32 @@ def test_a_rollup_is_what_plain_python_makes_of_the_samples(path: Path, period: 
         assert sum(json.loads(storage["util_bins"])) == 3600
 
 
-def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path) -> None:
-    writer, node = begin(path)
+def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path, node: NodeWriter) -> None:
     job = RollupJob(path)
-    node.put_ticks(working(range(59)))
+    put_ticks(node, working(range(59)))
     assert job.run(HOUR + 64.9) == {"minute": 0, "hour": 0}
     assert job.run(HOUR + 70) == {"minute": 0, "hour": 0}  # the rest of the minute may still be on its way to the file
-    node.put_ticks(working(range(59, 70)))
+    put_ticks(node, working(range(59, 70)))
     assert job.run(HOUR + 70) == {"minute": 1, "hour": 0}
     assert job.run(HOUR + 70) == {"minute": 0, "hour": 0}
     assert job.run(HOUR + 120 + 1000) == {"minute": 1, "hour": 0}  # no writer any more
-    writer.close()
     rows = table(path, "SELECT ts, sm_active_n, observed_seconds FROM gpu_minutes ORDER BY ts")
     assert [tuple(row) for row in rows] == [(HOUR + 60, 60, 60.0), (HOUR + 120, 10, 10.0)]
 
 
-def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path) -> None:
-    writer, node = begin(path)
+def test_the_mean_is_weighted_by_time_but_energy_adds_up(path: Path, node: NodeWriter) -> None:
     ticks = (1.0, 1.0, 100.0, 100.0), (4.0, 3.0, 500.0, 1500.0)
-    node.put_ticks(Tick(HOUR + end, s, {GPU.uuid: {"power_watts": w, "energy_joules": j}}) for end, s, w, j in ticks)
+    put_ticks(node, (Tick(HOUR + end, s, {GPU.uuid: {"power_watts": w, "energy_joules": j}}) for end, s, w, j in ticks))
     RollupJob(path).run(HOUR + 5000)
-    writer.close()
     row = table(path, "SELECT * FROM gpu_minutes")[0]
     assert row["power_watts_mean"] == pytest.approx(400)
     assert row["energy_joules_mean"] * row["energy_joules_n"] == pytest.approx(1600)
 
 
-def test_what_is_missing_stays_missing(path: Path) -> None:
-    writer, node = begin(path)
+def test_what_is_missing_stays_missing(path: Path, node: NodeWriter) -> None:
     watts = [300.0 + 200 * (second % 8 < 4) for second in range(3600)]
-    node.put_ticks(Tick(T0 + s, 1.0, {GPU.uuid: {"gpu_util": 0.5, "power_watts": w}}) for s, w in enumerate(watts))
+    put_ticks(node, (Tick(T0 + s, 1.0, {GPU.uuid: {"gpu_util": 0.5, "power_watts": w}}) for s, w in enumerate(watts)))
     RollupJob(path).run(HOUR + 20_000)
-    writer.close()
     row = table(path, "SELECT * FROM gpu_hours")[0]
     for name in ("duty", "idle_run_seconds", "sm_active_cv", "sm_active_bins", "tensor_active_mean", "nvlink_bins"):
         assert row[name] is None, name
@@ -172,11 +155,10 @@ def test_what_is_missing_stays_missing(path: Path) -> None:
     assert table(path, "SELECT * FROM fabric_hours") == []
 
 
-def test_a_job_goes_on_where_the_one_before_it_ended(path: Path, tmp_path: Path) -> None:
-    writer, node = begin(path)
-    node.put_ticks(working(range(600)))
+def test_a_job_goes_on_where_the_one_before_it_ended(path: Path, writer: Writer, node: NodeWriter) -> None:
+    put_ticks(node, working(range(600)))
     writer.close()
-    whole = tmp_path / "whole.db"
+    whole = path.with_name("whole.db")
     whole.write_bytes(path.read_bytes())
     assert RollupJob(whole).run(HOUR + 5000)["minute"] == 10
 
@@ -202,7 +184,7 @@ def on_page(value: float, every: int = 30, missed: frozenset[int] = frozenset())
 
 
 def hour(**values: Sequence[float | None]) -> dict[str, object]:
-    return roll_gpu(Samples(ENDS, [1.0] * SECONDS, values), GpuLimits(), "hour")
+    return roll_gpu(Samples(ENDS, [1.0] * SECONDS, values), Gpu("", 0, ""), "hour")
 
 
 def test_an_hour_of_pages_covers_the_hour_and_an_idle_one_is_one_run() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import errno
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from skuwise.agent.store.disk_errors import PassingError, disk_error
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.stored_rows import rows
+from skuwise.tests.support.stored_rows import put_ticks, rows
 
 T0 = 1_790_000_000.25
 NODE = Node("n1", cluster="c", boot_id="b1", gpu_count=2)
@@ -24,12 +24,6 @@ GPUS = tuple(
     for i in range(2)
 )
 PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
-@pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
-    with Writer.open(path, now=lambda: T0) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def test_every_metric_comes_back_within_its_quantum(
             for metrics in (GPU_METRICS, FABRIC_METRICS, HOST_METRICS)
         )
         ticks.append(Tick(T0 + second, 1.0003, {"GPU-1": gpu}, {PORT.key: port}, {PORT.key: "ACTIVE"}, host))
-    node.put_ticks(ticks)
+    put_ticks(node, ticks)
     for view, metrics, sent in (
         ("gpu_samples", GPU_METRICS, [tick.gpus["GPU-1"] for tick in ticks]),
         ("fabric_samples", FABRIC_METRICS, [tick.fabric[PORT.key] for tick in ticks]),
@@ -73,7 +67,7 @@ def test_every_metric_comes_back_within_its_quantum(
 
 
 def test_what_is_missing_is_null_and_a_port_that_is_down_is_absent_not_silent(path: Path, node: NodeWriter) -> None:
-    node.put_ticks([Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.0}}, {}, {PORT.key: "DOWN"}, {})])
+    put_ticks(node, [Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.0}}, {}, {PORT.key: "DOWN"}, {})])
     assert rows(path, "SELECT gpu_uuid, sm_active, tensor_active FROM gpu_samples") == [("GPU-0", 0.0, None)]
     assert rows(path, "SELECT state, tx_bytes_per_second FROM fabric_samples") == [("DOWN", None)]
     assert rows(path, "SELECT * FROM host_samples") == []
