@@ -21,7 +21,7 @@ from ...core.verdict_types import Alternative, KindVerdict
 from ..features.course import DIURNAL_DAYS_MIN
 from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 from .clues import RULED_OUT, Clue
-from .shapes import SHAPES, derived, is_fine, low_in_lockstep
+from .shapes import SHAPES, is_fine, low_in_lockstep, with_derived
 
 LABELS: tuple[KindLabel, ...] = (*WORKING_KINDS, "idle")
 # From this share of the two on, the less likely of training and fine-tuning is said in words.
@@ -87,10 +87,11 @@ def judge_kind(
     else:
         scores["idle"] = RULED_OUT
         if measured:
-            clues += _shape_clues(features, model)
+            known = with_derived(features)
+            clues += _shape_clues(known, model)
             scores |= {label: model.intercepts[label] for label in WORKING_KINDS}
             is_served = any(clue.weights.get("online-inference", 0.0) > 0 for clue in names)
-            if low_in_lockstep(features) >= _CLEARLY and not is_served:
+            if low_in_lockstep(known) >= _CLEARLY and not is_served:
                 scores["online-inference"] = RULED_OUT  # replicas of a service do not move as one
     for clue in clues:
         for label in LABELS:
@@ -168,13 +169,11 @@ def _same(reason: CodedText) -> CodedText:
     return reason
 
 
-def _shape_clues(features: Features, model: KindModel) -> Iterator[_Heard]:
-    values = {**features, **derived(features)}
+def _shape_clues(known: Features, model: KindModel) -> Iterator[_Heard]:
     for shape in SHAPES:
-        level = shape.level(values)
-        if level > 0:
+        if (level := shape.level(known)) > 0:
             weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
-            yield _Heard(weights, partial(shape.told, values))
+            yield _Heard(weights, partial(shape.told, known))
 
 
 def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
-from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels
+from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels, with_derived
 from skuwise.advisor.classify.workloads.session import EngineFacts, Session
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
@@ -58,7 +58,7 @@ def test_no_features_make_a_level_that_is_no_share_or_a_sentence_without_its_num
     for name, level in levels(features).items():
         assert 0.0 <= level <= 1.0
         if level > 0:
-            assert "{" not in BY_NAME[name].told(features).text
+            assert "{" not in BY_NAME[name].told(with_derived(features)).text
 
 
 NAMED = (Clue({"training": 3.0}, CodedText("owner-kind", "Its owner trains.", {})),)
