@@ -18,7 +18,7 @@ from ...core.segments import Segments, over
 from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
-from .course import Course, Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
+from .course import Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -195,24 +195,7 @@ def _of_shape(
     gpus = shape.segments.grouped(shape.uuid)
     out["idle_stretch_hours"] = longest_rest(gpus.of_row, gpus.each, idle, shape.seconds) / 3600
     out |= hourly_features(shape, np.array([len(observed.session.gpus) >= 2 for observed in observed], dtype=np.bool_))
-    return out | course_features(_course(shape), shape.segments, kinds["idle_engine_max"].value)
-
-
-def _course(shape: PieceRows) -> Course:
-    """The rows' course; engine by the driver's utilization or the profiler's, else by the SMs."""
-    by_sm = shape.segments.spread(shape.segments.all(np.isnan(shape.gpu("gpu_util_mean"))))
-    engine, p95, most = (
-        np.where(by_sm, _told(shape, f"sm_active_{part}"), _told(shape, f"gpu_util_{part}"))
-        for part in ("mean", "p95", "max")
-    )
-    return Course(
-        shape.uuid, shape.gpu("ts"), shape.gpu("interval_seconds"), shape.seconds, engine, p95, most,
-        shape.gpu("mem_used_bytes_mean"), shape.gpu("mem_used_bytes_max"),
-    )  # fmt: skip
-
-
-def _told(shape: PieceRows, name: str) -> Floats:
-    return shape.gpu(name) if name in shape.tables.gpu else np.full(len(shape.at), np.nan)
+    return out | course_features(shape, kinds["idle_engine_max"].value)
 
 
 def _sustained(gpus: Iterable[tuple[str, str]], index: GpuIndex) -> tuple[float, float]:
