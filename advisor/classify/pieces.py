@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS, KindLabel
@@ -16,6 +15,7 @@ from ..core.coded_text import CodedText, Scalar, coded
 from ..core.column_rows import ColumnRows, Columns, columns_of, rows_of
 from ..core.formatting import clause, percent
 from ..core.frame import Frame
+from ..core.segments import Ints
 from ..core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
 from ..rulebook import Rulebook
 from .bottlenecks.evidence import figures_behind, say, signatures, unsettled
@@ -52,8 +52,6 @@ def leading(weights: Mapping[str, float]) -> str:
     most = max(weights.values())
     return min(label for label, weight in weights.items() if weight >= most - 2e-6)
 
-
-Ints = npt.NDArray[np.intp]
 
 # What an engine that rests looks like while it works: the host shows in none of these.
 _MASKS_HOST = ("compute", "hbm-bandwidth", "mixed", "latency", "unknown")

@@ -16,6 +16,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.column_rows import BinsArray, ColumnRows, Matrix, bins_quantile
 from ...core.frame import Frame, Key
 from ...core.scalars import Record, records, text
+from ...core.segments import Floats, Ints
 from ...core.verdict_types import INFERRED
 from ..features.soundness import CONTRADICTIONS
 from ..features.utilization import FAILED
@@ -33,7 +34,6 @@ _READ = [
     "ts", "observed_seconds", "util_mean", "util_max", "util_p95", "active_fraction", "line_rate_bytes_per_second",
     "link_layer",
 ]  # fmt: skip
-Ints = npt.NDArray[np.intp]
 
 
 def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
@@ -165,7 +165,6 @@ PRESENT_SECONDS = 2 * 3600.0
 HELD_MEM_RATIO = 0.01
 FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
 _MEASURES = ("fault", "idle", "g", "g_max", "m", "power", "idle_power", "mem")
-Floats = npt.NDArray[np.float64]
 
 
 def node_facts(

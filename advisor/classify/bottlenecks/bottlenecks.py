@@ -19,11 +19,9 @@ import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
 from ...core.column_rows import with_one_nothing
-from ...core.segments import runs
+from ...core.segments import Floats, Mask, runs
 from .links import Lateness, Links
 
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 Numbers = Mapping[str, Floats]
 
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.

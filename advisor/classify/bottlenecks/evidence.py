@@ -8,18 +8,14 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...core.coded_text import CodedText, Scalar, coded
-from ...core.segments import over
+from ...core.segments import Floats, Mask, over
 from ...core.verdict_types import BottleneckVerdict
 from ..features.course import PieceRows
 from ..features.features import is_burst
 from ..workloads.session import kv_percentile
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 _HOUR = 3600.0
 # Hours with and without bursts from which on their work is compared: fewer may differ by chance.

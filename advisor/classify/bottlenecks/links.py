@@ -22,16 +22,12 @@ from ....rules.policy.thresholds import Threshold
 from ...core.coded_text import CodedText
 from ...core.column_rows import ColumnRows
 from ...core.frame import Frame
-from ...core.segments import Segments, grouped, runs
+from ...core.segments import Floats, Ints, Mask, Segments, grouped, runs
 from ...rulebook import Rulebook
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex, whole_gpus
 from .evidence import say
-
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 
 # Schedulers that name all nodes of a job. A pod or a process may be one of several that work together.
 _WHOLE_JOBS = frozenset({"slurm"})

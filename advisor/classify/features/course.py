@@ -13,11 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.column_rows import ColumnRows, Columns
-from ...core.segments import Segments, group_highest, group_means, grouped, over, runs
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
+from ...core.segments import Floats, Ints, Mask, Segments, group_highest, group_means, grouped, over, runs
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ....rules.policy.thresholds import Threshold
 from ...core.column_rows import ColumnRows, bins_quantiles
 from ...core.frame import Window
-from ...core.segments import Segments, over
+from ...core.segments import Floats, Mask, Segments, over
 from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from .course import Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/signal_stats.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5

@@ -20,15 +20,13 @@ import pandas as pd
 from ....rules.models import RestingPowers
 from ....rules.policy.thresholds import Levels
 from ...core.frame import Frame
+from ...core.segments import Floats, Ints, Mask
 from ...rulebook import Rulebook
 from ..types import Doubt, doubts_of, percent
 from ..workloads.sku_lookup import GpuIndex
 from .soundness import POWER, TRACE
 from .utilization import p95_at_most
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
 States = npt.NDArray[np.int8]
 
 # States of a row: not known; work; so little work that a twentieth of its seconds had none; counters at rest while

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...core.column_rows import BinsArray
 from ...core.formatting import listed
 from ...core.frame import Frame
+from ...core.segments import Floats, Ints, Mask
 from ..types import Doubt, Sentence, doubts_of, percent
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
 
 # Codes of a `Doubt`.
 BLANK, BEYOND, CLIPPED, FROZEN, STUCK, SILENT, NO_PIPE, POWER = (

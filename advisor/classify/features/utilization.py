@@ -28,7 +28,6 @@ _FABRIC = [
 ]  # fmt: skip
 _BLOCK_ROWS = 20_000  # of bins, widened at a time
 
-Floats = npt.NDArray[np.float64]
 
 HOUR = 3600.0
 # Idle power where no GPU of the SKU was seen free: nvidia-smi shows 70 of 700 W on an idle H100, 33 of 350 W on L40S,

@@ -18,12 +18,9 @@ import pandas as pd
 
 from ...core.frame import Frame, Window
 from ...core.scalars import records, text
+from ...core.segments import Floats, Ints, Mask
 from ...core.verdict_types import Scheduled
 from .session import SeriesRuns, Session, chain_hours, series_runs
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 # Two workloads on a GPU for less than this are one after the other: the second's start and the first's end blur.
 HANDOVER_SECONDS = 120.0

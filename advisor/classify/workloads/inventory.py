@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import Unobserved
 from ...core.frame import Blind, Frame
 from ...core.scalars import most_at_once, peak, records, text
+from ...core.segments import Floats
 
-Floats = npt.NDArray[np.float64]
 # Measure -> the columns of the frame's `gpu` of which one is enough; those of `WHOLLY` need all.
 MEASURED: Mapping[str, tuple[str, ...]] = {
     "activity": ("gpu_util_mean", "sm_active_mean"),
