@@ -116,8 +116,7 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     below = max((d for d in DEMANDS if d < 1.0 and saves[d] != saves[1.0]), default=None)
     above = min((d for d in DEMANDS if d > 1.0 and saves[d] != saves[1.0]), default=None)
     if not saves[1.0]:
-        near = f"at {below or above:.2f}x the current peak demand" if below or above else None
-        return f"saves {near or f'at no demand up to {DEMANDS[-1]:g}x the current peak'}"
+        return f"saves at {below or above:.2f}x the current peak demand" if below or above else None
     places = [f"{where} {at:.2f}x" for where, at in (("above", above), ("at or below", below)) if at]
     return f"stops saving {' and '.join(places)} the current peak demand" if places else None
 
@@ -142,10 +141,9 @@ class MoveSku(Move):
 
     def of(self, series: Series) -> Iterator[Recommendation]:
         twins: Sequence[NodeSku] = ()
-        for waste in series.asking("move-sku"):
-            if waste.waste == "fabric":
-                twins = twins_without_fabric(series.fleet.catalog, series.base.sku) if series.base.sku else ()
-                yield _without_fabric(series, waste, twins)
+        for waste in (waste for waste in series.asking("move-sku") if waste.waste == "fabric"):
+            twins = twins_without_fabric(series.fleet.catalog, series.base.sku) if series.base.sku else ()
+            yield _without_fabric(series, waste, twins)
         other, rejected = _other_gpu(series, {twin.name for twin in twins})
         if other is not None and (other.findings or other.worth_telling):
             yield other
@@ -208,12 +206,12 @@ def _fabric_reason(
     """Why a dearer fabric is right; empty: it is not dearer. `sold`: priced nodes; `fits`: without a gate."""
     if not _dearer_fabric(source, target):
         return ()
-    if not (plain := [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]):
-        text = "{gpu} is sold only with {fabric} here"
-        return (coded("fabric-included", text, gpu=target.gpu, fabric=_kind(target)),)
+    plain, fabric = [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)], _kind(target)
+    if not plain:
+        return (coded("fabric-included", "{gpu} is sold only with {fabric} here", gpu=target.gpu, fabric=fabric),)
     if any(n in fits for n in plain):
-        return (coded("fabric-cheaper", "{fabric} at no extra cost", fabric=_kind(target)),)
-    return (coded("fabric-needed", "the work needs {fabric}", fabric=_kind(target)),)
+        return (coded("fabric-cheaper", "{fabric} at no extra cost", fabric=fabric),)
+    return (coded("fabric-needed", "the work needs {fabric}", fabric=fabric),)
 
 
 def _kind(node: NodeSku) -> str:
@@ -258,11 +256,10 @@ def paid_on_top(base: Baseline) -> CodedText:
 
 def _worse(candidate: Candidate, best: Candidate) -> CodedText:
     time, saving = candidate.prediction, candidate.saving
-    fields = {"time_ratio": time.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
+    fields = {"time_ratio": time.median, "gpus": candidate.gpus, "saving_usd_per_month": saving, "risk": time.risk}
     code, more = "saves-less", f"saves less ({usd(saving)}/month)"
     if saving > best.saving:
         code, more = "riskier", f"would save {usd(saving)}/month, {time.risk} risk of a slowdown above 10 %"
-        fields |= {"risk": time.risk}
     elif saving <= 0:
         code, more = "dearer", f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
     return CodedText(code, f"{time.median:.2f}x the time, {candidate.gpus} GPUs needed, {more}", fields)

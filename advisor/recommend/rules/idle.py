@@ -18,7 +18,7 @@ from ...core.column_rows import ColumnRows
 from ...core.formatting import listed
 from ...core.timestamps import minute, rfc3339, span
 from ..evidence import GAP_MAX
-from ..fleet import Clean, Fleet, Found, Outcome, Unjudged, as_percent, watts, when_possible
+from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, watts, when_possible
 from ..groups import Group
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Verdict, Why, WorkloadRule, seen_too_short
 
@@ -85,7 +85,7 @@ class Idle(Rule):
         if node.evidence_hours < floor:
             return Unjudged(seen_too_short(floor), (node,))
         unseen = any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free)
-        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean(node)
+        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else node
 
     def _found(  # noqa: PLR0917
         self, fleet: Fleet, node: NodeFacts, idle: Sequence[BareGpu], hours: float, share: float,

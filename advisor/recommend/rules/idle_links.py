@@ -19,7 +19,7 @@ from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..fleet import Clean, Fleet, Found, Outcome, Unjudged, as_percent, node_words, when_possible
+from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, node_words, when_possible
 from ..groups import Group
 from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric, nvlink_premium
 from ..rule import Rule, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
@@ -61,7 +61,7 @@ class IdleFabric(Rule):
             elif silent:
                 together.setdefault(tuple(sorted(g.series_id for g, _ in working)), []).append(node)
             else:
-                yield Clean(node)
+                yield node
         yield from _with_notes(open_)
         for series, nodes in together.items():
             held = {s: sum(hours[n.node].get(s, 0.0) for n in nodes) for s in series}
