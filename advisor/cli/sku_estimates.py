@@ -21,8 +21,6 @@ from ..core.formatting import counted, fabric_words, figure, time_words, usd
 from ..recommend.predict.capacity_plan import (
     CapacityPlan,
     Wanted,
-    levers_of,
-    levers_of_plan,
     plan_serving,
     plan_training,
 )
@@ -67,7 +65,7 @@ def compared(
             "Every copy of the attention layers takes as many GPUs (--gpus).",
         )
     question, model = Question(**asked), load_move_model()
-    reference, levers = catalog.gpus[model.profiles.reference], ()
+    reference = catalog.gpus[model.profiles.reference]
     if power_limit is not None or sm_clock is not None:
         answer, more, rows = _slower(question, source, target, reference, power_limit, sm_clock, power_at_work)
         blocked, outside, each = (*blocks(question, source, target), *answer.blocked_by), (), ""
@@ -75,7 +73,7 @@ def compared(
     elif power_at_work is not None:
         raise UsageError("--power-at-work needs --power-limit or --sm-clock.", "Add one of them.")
     else:
-        answer, levers = compare(question, source, target, reference, model), levers_of(question, target)
+        answer = compare(question, source, target, reference, model)
         blocked, outside, how, each = answer.blocked_by, answer.outside, f"to {target.name}", ""
         more: dict[str, object] = {"speedup": answer.speedup, "outside": [asdict(reason) for reason in outside]}
         rows = [("speed", f"{answer.speedup:.2f} times as fast")]
@@ -97,11 +95,10 @@ def compared(
         "blocked_by": [asdict(reason) for reason in blocked],
         "basis": answer.basis,
         **more,
-        **({"levers": [asdict(lever) for lever in levers]} if levers else {}),
     }
     time = ("time", f"{time_words(answer.time_ratio)}{each}; 80 % prediction interval")
     rows = [time, *rows, ("basis", answer.basis)]
-    for name, texts in (("outside", outside), ("blocked", blocked), ("lever", levers)):
+    for name, texts in (("outside", outside), ("blocked", blocked)):
         rows += [(name, str(text)) for text in texts]
     work = [question.phase, question.precision]
     work += [f"{question.params / 1e9:g} B parameters"] if question.params else []
@@ -236,12 +233,9 @@ def planned(
         notes.append(coded("no-node-trains-it", text, context=wanted.context))
     if not plans["serving"]:
         notes.append(coded("no-node-serves-it", "No node of the catalog serves it as asked. {why}", why=_LESS))
-    levers = levers_of_plan(wanted, plans["serving"], catalog, model, nodes)
     document: dict[str, object] = {"schema": SCHEMA, "asked": asdict(wanted)}
     document |= {name: [_plan_json(plan) for plan in of_kind[: _OTHERS + 1]] for name, of_kind in plans.items()}
     document["notes"] = [asdict(note) for note in notes]
-    if levers:
-        document["levers"] = [asdict(lever) for lever in levers]
     active = f", {wanted.active_params / 1e9:g} B active" if wanted.active_params else ""
     lines = [
         f"{wanted.params / 1e9:g} B parameters{active}, context {context} tokens ({context - output} in, {output} out)"
@@ -249,7 +243,7 @@ def planned(
     for name, precision in (("training", wanted.train_precision), ("serving", wanted.precision)):
         if plans[name]:
             lines += ["", f"{name.capitalize()}, {precision}", *_proposal(plans[name])]
-    lines += ["", *map(str, (*notes, *levers))] if notes or levers else []
+    lines += ["", *map(str, notes)] if notes else []
     return document, "\n".join([*lines, "", _ESTIMATED])
 
 

@@ -16,10 +16,9 @@ from ...rules.policy.labels import ON_DEMAND_KINDS
 from ..core.advice_types import Action, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.verdict_types import WorkloadVerdict
-from .constraints import arm_host, other_stack, room_bytes
+from .constraints import arm_host, has_precision, other_stack, room_bytes
 from .fleet import Fleet
 from .groups import Group
-from .predict.capacity_plan import CHECK, usable
 from .predict.sku_comparison import PCIE_GROUP_MAX
 from .prediction import BYTES, rates_of
 
@@ -60,6 +59,11 @@ _EXPERTS = re.compile(r"\d+x\d|\d+b-\d+e(?![a-z0-9])", re.ASCII)
 _CACHED = re.compile(r"models--[^/]*?--([^/]+)")
 _WORD = re.compile(r"[^a-z0-9.]+")
 _NAME_MAX = 120
+# Below each precision those that engines serve in, the least change first.
+_SMALL = ("fp8", "int8", "fp4", "int4")
+_LOWER = {"fp32": ("bf16", *_SMALL), "bf16": _SMALL, "fp16": _SMALL, "fp8": _SMALL[2:], "int8": _SMALL[2:]}
+# What arithmetic cannot show. Every lever includes it.
+_CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
 # Of one series: what a lower precision would change, or why that is not known. Empty: nothing is gained.
 Levers = tuple[CodedText, ...] | CodedText
 
@@ -121,7 +125,7 @@ def service_levers(fleet: Fleet, group: Group, served_models: ServedModels) -> L
         return held
     # Fewer GPUs of the kind it holds, where they would not do in today's precision.
     before, fewer = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus), list[CodedText]()
-    for precision in usable(held.sku, held.model.precision):
+    for precision in _usable(held.sku, held.model.precision):
         if (least := held.least(precision, held.sku, held.gpus)) < before:
             fewer.append(_lever(held, precision, held.sku, least))
             before = least
@@ -158,7 +162,7 @@ def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
     for sku, together in sorted(sold.values(), key=lambda entry: (-entry[0].mem_bytes, entry[0].name)):
         most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
         if held.least(held.model.precision, sku, most) > most:
-            options = ((p, sku, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
+            options = ((p, sku, held.least(p, sku, most)) for p in _usable(sku, held.model.precision))
             yield from islice((_lever(held, *option) for option in options if option[2] <= most), 1)
 
 
@@ -179,7 +183,7 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
         "lever-precision",
         f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
         f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, {needed / 1e9:.0f} GB "
-        f"{cached}.{text} {CHECK}",
+        f"{cached}.{text} {_CHECK}",
         {
             "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
             "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
@@ -188,6 +192,12 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
             "rates_assumed": assumed,
         },
     )  # fmt: skip
+
+
+def _usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
+    """Precisions below `precision` that a GPU has, one a size: integers only where there is no float of that size."""
+    has = [lower for lower in _LOWER.get(precision, ()) if has_precision(sku, lower)]
+    return tuple(lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has)
 
 
 def served_model(command: str | None, served_models: ServedModels) -> ServedModel | CodedText:

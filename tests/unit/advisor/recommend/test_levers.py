@@ -108,34 +108,6 @@ def skus(capsys, words):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("words", "precisions", "code"),
-    [
-        ("L40S --params 70B --gpus 2", ["fp8", "int4"], "weights-too-large"),
-        ("L40S --params 8B --gpus 2", None, None),
-        ("V100 --params 70B --gpus 4", None, "weights-too-large"),
-    ],
-)
-def test_compare_names_the_precision_in_which_weights_fit(capsys, words, precisions, code):
-    answer = skus(capsys, f"compare H100-SXM5 {words} --phase decode")
-    assert code is None or code in {entry["code"] for entry in answer["blocked_by"]}
-    levers = answer.get("levers")
-    assert (levers and [lever["fields"]["precision"] for lever in levers]) == precisions
-    if levers:
-        assert {entry["code"] for entry in levers} == {"lever-weights-fit"} and levers[0]["fields"][
-            "gpus_at_least"
-        ] == 2
-
-
-def test_plans_name_the_precision_in_which_fewer_gpus_do(capsys):
-    words = "plan --params 70B --load 20rps --latency 1s"
-    answer = skus(capsys, words)
-    first, f = answer["serving"][0], answer["levers"][0]["fields"]
-    assert (f["precision"], f["sku"], f["gpus_now"]) == ("fp8", first["gpu_sku"], first["gpus"])
-    assert f["gpus"] < f["gpus_now"] and "$" not in answer["levers"][0]["text"]
-    assert "levers" not in skus(capsys, f"{words} --precision int4")
-
-
 def test_a_batch_whose_cache_does_not_fit_is_blocked_with_the_batch_that_does(capsys):
     words = "compare H100-SXM5 L40S --phase decode --params 8B --gpus 1 --batch"
 
