@@ -238,13 +238,10 @@ def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[Co
     """Of each case a factor on its confidence, and a sentence for each reason, by the `rows` that carry its label:
     whether efficiencies were assumed, samples longer than the parts of a step, or a link was hardly seen busy."""
     segments = rows.segments
-    flags = ("assumed_c", "assumed_m", "coarse", "several")
-    assumed_c, assumed_m, coarse, several = (segments.any(rows.flags(name)).tolist() for name in flags)
+    flags = ("assumed_c", "assumed_m", "coarse")
+    assumed_c, assumed_m, coarse = (segments.any(rows.flags(name)).tolist() for name in flags)
     seconds = segments.median(rows.measured("sample_seconds")).tolist()
-    rival = np.fmax(np.fmax(rows.measured("i"), rows.measured("u_n")), rows.measured("wire"))
-    link = segments.mean(rival).tolist()
-    names = ("label_c", "sm", "n_share", "u_n")
-    compute, sm, shares, levels = (segments.mean(rows.measured(name)).tolist() for name in names)
+    shares, levels = (segments.mean(rows.measured(name)).tolist() for name in ("n_share", "u_n"))
     out = []
     for n, label in enumerate(labels):
         factor, said = 1.0, list[CodedText]()
@@ -258,11 +255,6 @@ def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[Co
         if coarse[n] and label not in ("idle", "throttled"):
             factor *= _COARSE
             said.append(say("samples-are-means", seconds=seconds[n]))
-            if label == "unknown" and link[n] >= 0.2:
-                said.append(say("compute-or-link", compute=compute[n], link=link[n]))
-            # Ranks with full SMs that do less than half of what they could: polling looks like that, too.
-            elif label == "compute" and several[n] and sm[n] >= 0.8 and compute[n] < 0.5:
-                said.append(say("compute-or-rank"))
         out.append((factor, said))
     return out
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...rules.catalog.loader import NVLINK_PRIORS, Catalog, Premium
+from ...rules.catalog.loader import NVLINK_PRIORS, Catalog
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ...rules.models import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
@@ -40,7 +40,7 @@ Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none
 
 @dataclass(frozen=True)
 class Found:
-    """A finding and what recommendations need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
+    """A finding and what recommendations need: its group (None: bare GPUs), nodes and bare GPUs.
     `fault`: the bottleneck to fix first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
     `answered_by`, `waste`: as its rule has them. `notes`: what should be read beside it."""
 
@@ -48,7 +48,6 @@ class Found:
     group: Group | None
     nodes: tuple[NodeFacts, ...]
     bare: tuple[BareGpu, ...] = ()
-    premium: Premium | None = None
     fault: str | None = None
     clock: ClockMove | None = None
     faulty: frozenset[str] = frozenset()

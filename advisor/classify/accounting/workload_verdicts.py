@@ -155,20 +155,14 @@ def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: 
     """Say from when a verdict on waste will be possible, where it is not yet. `hours`: of all runs of its series."""
     if hours >= floor_hours:
         return kind
-    observed, floor = span(hours * HOUR), f"{floor_hours:.0f} h"
-    fields = {"hours": hours, "needed_hours": floor_hours}
-    if session.last_seen < window.end - HOUR:
-        code, text = "ended-too-early", f"Ended after {observed} of data: waste detection needs {floor}."
-    elif window.hours < floor_hours <= (window.end - session.first_seen) / HOUR:
-        code, short = "window-too-short", f"Window of {span(window.seconds)} is too short for waste detection."
-        text = f"{short} Use --since to cover {floor} or more."
-        fields["window_seconds"] = window.seconds
-    else:
-        code, ready = "waste-not-judged-yet", window.end + (floor_hours - hours) * HOUR
-        so_far = f"{observed} of data so far: waste detection needs {floor}"
-        text = f"{so_far}, reached at {minute(ready)} if the workload keeps running."
-        fields["ready_ts"] = ready
-    return replace(kind, evidence=(*kind.evidence, CodedText(code, text, fields)))
+    more, ready = "", window.end + (floor_hours - hours) * HOUR
+    if window.hours < floor_hours <= (window.end - session.first_seen) / HOUR:
+        more = "; use --since to cover more"
+    elif session.last_seen >= window.end - HOUR:
+        more = f", reached at {minute(ready)} if the workload keeps running"
+    text = f"{span(hours * HOUR)} of data: waste detection needs {floor_hours:.0f} h{more}."
+    why = CodedText("waste-not-judged-yet", text, {"hours": hours, "needed_hours": floor_hours})
+    return replace(kind, evidence=(*kind.evidence, why))
 
 
 def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows:
@@ -267,11 +261,9 @@ def _latency(
     label = classes.kinds.get(kind)
     if label is None:
         return None
-    because = (
-        "no engine histogram reports how long its requests wait" if not figures
-        else "its engine does not report time to first token" if "first_token" not in figures
-        else "too few requests were counted to measure it"
-    )  # fmt: skip
+    because = "too few requests were counted to measure it"
+    if "first_token" not in figures:
+        because = "no engine histogram reports its time to first token"
     return given(label, "kind", coded(
         "latency-class-of-kind",
         "Latency class {label}: default for {kind}. No site rule names the workload, and {because}.",

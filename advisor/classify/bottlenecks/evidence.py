@@ -37,9 +37,6 @@ SENTENCES = {
     "such hour.",
     "collectives-spin": "Engine busy, tensor cores and memory nearly idle for {share:.0%} of its busy time: typical of "
     "collectives that poll.",
-    "compute-or-link": "Compute at {compute:.0%} and a link at {link:.0%}: either may be the bottleneck. Samples of 1 "
-    "s would show which.",
-    "compute-or-rank": "Either compute-bound or waiting for one of its ranks. Samples of 1 s would show which.",
     "efficiency-assumed": "Sustained {what} of this GPU has not been measured. The median of other GPUs is assumed for "
     "this verdict only.",
     "fabric-use": "Fabric at {fabric:.0%} of line rate (mean); above 50 % in {busy_share:.0%} of seconds.",
@@ -129,9 +126,6 @@ def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
     if label == "latency" and not math.isnan(carried):
         text = f"Network ports nearly silent: the busiest carries {carried / 1e6:.3g} MB/s."
         said.insert(0, CodedText("ports-quiet", text, {"bytes_per_second": carried}))
-    if label == "network" and math.isnan(mean("i")) and not math.isnan(carried):
-        text = f"Busiest network port: {carried / 1e9:.2g} GB/s."
-        said.insert(-1, CodedText("port-rate", text, {"bytes_per_second": carried}))
     return said
 
 

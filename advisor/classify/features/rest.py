@@ -22,7 +22,7 @@ from ....rules.policy.thresholds import Levels
 from ...core.frame import Frame
 from ...core.segments import Floats, Ints, Mask
 from ...rulebook import Rulebook
-from ..types import Doubt, doubts_of, percent
+from ..types import Doubt, doubts_of
 from ..workloads.sku_lookup import GpuIndex
 from .soundness import POWER, TRACE
 from .utilization import p95_at_most
@@ -146,9 +146,9 @@ def at_rest(
         rest_free_power=rest.free_watts,
     )  # fmt: skip
 
-    def sentence(levels: Ints) -> str:
-        drawn, most = np.nanmean(a.power[levels]), np.nanmax(rest.most_watts[levels])
-        return f"Power {drawn:.0f} W (mean), at most {most:.0f} W expected at rest; {_silent(rested, levels)}"
+    def sentence(rows: Ints) -> str:
+        drawn, most = np.nanmean(a.power[rows]), np.nanmax(rest.most_watts[rows])
+        return f"Power {drawn:.0f} W (mean), at most {most:.0f} W expected at rest; all activity counters at rest"
 
     at = power_fault & ~contradicted
     return rested, doubts_of(frame.gpu, at, metric="power_watts", code=POWER, sentence=sentence)
@@ -174,12 +174,6 @@ def _activity(frame: Frame, index: GpuIndex, out: pd.DataFrame) -> Activity:
     values = {name: column.to_numpy(float) for name, column in shown.items()}
     observed = np.ones(len(gpu), dtype=np.bool_)
     return Activity(gpu=number, observed=observed, sku=index["name"], instance=instance, moment=moment, **values)
-
-
-def _silent(rows: pd.DataFrame, at: Ints) -> str:
-    names = (("GPU_UTIL", "g"), ("SM activity", "sm"), ("tensor activity", "c"), ("DRAM activity", "m"))
-    shown = [(name, rows[column].to_numpy(float)[at]) for name, column in names]
-    return ", ".join(f"{name} {percent(values)}" for name, values in shown if not np.isnan(values).all())
 
 
 def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:

@@ -334,7 +334,7 @@ def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
 def _without_fabric(series: Series, waste: Found, twins: Sequence[NodeSku]) -> Recommendation:
     """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes of the catalog."""
     fleet, base, node = series.fleet, series.base, waste.nodes[0]
-    gpu, saving, premium = series.group.lead.gpu_sku, None, waste.premium
+    gpu, saving = series.group.lead.gpu_sku, None
     priced = [(t, p) for t in twins if (p := fleet.book.beside(node, t.name)) is not None]
     twin, price = min(priced, key=lambda pair: (pair[1].usd_per_hour, pair[0].name), default=(None, None))
     against = ((NODES_MIXED, base.mixed), (NODES_SHARED, not base.whole), (PRICE_UNKNOWN, base.price is None))
@@ -355,9 +355,6 @@ def _without_fabric(series: Series, waste: Found, twins: Sequence[NodeSku]) -> R
         text += f"{base.right_gpus} GPUs needed, at {usd(price.usd_per_hour)} instead of {now} per node-hour."
     else:
         text = f"The same {gpu or 'GPU'} on a node without the fabric runs the work at the same speed."
-        if premium is not None and premium.assumed:
-            text += f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
-            text += f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
     if price is not None and base.price is not None and cash is not None and not blocked:
         draws = base.right_nodes_draws * (base.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH

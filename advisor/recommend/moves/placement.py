@@ -194,7 +194,7 @@ def _best(
     fleet: Fleet, group: Group, waste: Found, trainings: Sequence[Group], taken: set[str]
 ) -> tuple[str, Recommendation]:
     """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none."""
-    reasons: list[tuple[str, CodedText]] = []
+    reasons: list[CodedText] = []
     open_: list[tuple[str, Recommendation]] = []
     for training in trainings:
         reason = _unfit(fleet, group, training)
@@ -203,13 +203,11 @@ def _best(
         if reason is None:
             open_.append((training.series_id, _swap(fleet, group, waste, training)))
         else:
-            reasons.append((training.lead.name, reason))
+            reasons.append(reason)
     if open_:
         return max(open_, key=lambda swap: (swap[1].freed_gpu_hours_per_month, swap[0]))
-    codes = " ".join(reason.code for _, reason in reasons[:3])
-    more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
-    text = f"no training workload in this fleet waits for a missing fabric{more}"
-    why = CodedText("no-swap-partner", text, {"because": codes or None})
+    text = "no training workload in this fleet that waits for a missing fabric can change places with it"
+    why = coded("no-swap-partner", text, because=" ".join(reason.code for reason in reasons[:3]) or None)
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     comes = "multi-node training without a fabric will run at the same provider and region"
     return "", recommend(

@@ -162,7 +162,7 @@ class IdleFabric(Rule):
             *([("fabric_premium", premium.usd_per_hour, None, "USD per node-hour")] if premium else ()),
         ]
         waste = self.found(
-            fleet, lead, evidence=evidence, gpu_hours=held, cost=cost, nodes=nodes, after=text, premium=premium,
+            fleet, lead, evidence=evidence, gpu_hours=held, cost=cost, nodes=nodes, after=text,
             severity="low" if free else None,
             sure=lead.lead.kind.confidence * (1 - _training_confidence(lead.lead)),
             values={
@@ -332,5 +332,5 @@ class IdleNvlink(WorkloadRule):
                 "whose": "whatever ran there" if silent else "between its GPUs",
             },
             sure=1.0 if group.gpus_per_replica == 1 else group.lead.kind.confidence,
-            after=text, premium=premium,
+            after=text,
         )  # fmt: skip

@@ -104,7 +104,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     assert soundness.contradicted.tolist() == [False] * 17 + [True] * 31
     (doubt,) = soundness.doubts
     assert doubt.code == checks.SILENT
-    assert doubt.text.startswith("GPU_UTIL 97 % (mean), but tensor, DRAM and SM activity 0 over 31.0 h from ")
+    assert doubt.text.startswith("GPU_UTIL 97 % (mean), but all profiling counters 0 over 31.0 h from ")
     assert soundness.frame.gpu["dram_active_mean"].isna().sum() == 31
 
 
@@ -112,7 +112,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     ("change", "metric", "code", "says"),
     [
         ({"dram_active": 0.0}, "dram_active", STUCK, ""),
-        ({"gpu_util": 0.0}, "gpu_util", STUCK, "GPU_UTIL 0 %, but SM activity 85 %"),
+        ({"gpu_util": 0.0}, "gpu_util", STUCK, "show activity (85 %)"),
         # Tensor at zero shows the compute used only beside another pipe.
         ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", checks.NO_PIPE, ""),
         ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
@@ -186,7 +186,7 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
-def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board) -> None:
+def test_power_that_only_work_explains_is_a_fault(board) -> None:
     replacement = Way(board, context=(board.low + board.high) / 2, busy=0.0)
     columns = rows(np.random.default_rng(1), replacement, hours=48)
     columns["power_watts"][10:40] = [0.85 * board.limit + n / 100 for n in range(30)]
@@ -197,7 +197,7 @@ def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board)
     (doubt,) = [d for d in verdicts.doubts if d.code in CONTRADICTIONS]
     assert (doubt.code, doubt.hours) == (checks.POWER, pytest.approx(30))
     assert doubt.text.startswith(f"Power {0.85 * board.limit + 0.145:.0f} W (mean), at most ")
-    assert "GPU_UTIL 0 %" in doubt.text and "over 30.0 h from" in doubt.text
+    assert "counters at rest over 30.0 h from" in doubt.text
 
 
 @pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"])
