@@ -21,7 +21,7 @@ from ..rulebook import Rulebook
 from .bottlenecks.evidence import figures_behind, say, signatures, unsettled
 from .bottlenecks.links import suspect
 from .features.course import PieceRows, RowTables
-from .features.features import Observed, features
+from .features.features import features
 from .kinds.clues import Clue, metadata_clues
 from .kinds.kinds import judge_kind
 from .types import NodeFacts
@@ -341,12 +341,15 @@ def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: i
 
 def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
     book = inputs.book
-    observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
-    all_features = features(observed, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
+    sessions, rows = [piece.session for piece in pieces], [piece.rows for piece in pieces]
+    all_features = features(sessions, rows, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
     cases = []
-    for piece, seen, piece_features in zip(pieces, observed, all_features, strict=True):
-        session = piece.session
-        begin = min((node.first_seen for node in seen.nodes), default=session.start)
+    for piece, session, piece_features in zip(pieces, sessions, all_features, strict=True):
+        nodes = inputs.nodes_of(session)
+        peaks = [node.fabric.util_p995 for node in nodes if node.fabric and node.fabric.util_p995 is not None]
+        if peaks:
+            piece_features["fabric_utilization_p995"] = max(peaks)
+        begin = min((node.first_seen for node in nodes), default=session.start)
         # What was before its nodes were first observed is no gap.
         held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
         since_seen = min(1.0, piece.seconds / held) if held > 0 else 1.0

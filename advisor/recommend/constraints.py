@@ -11,6 +11,12 @@ from ..core.coded_text import CodedText, coded
 from .groups import Group
 from .prediction import LINK_IN_USE, USE_NAMES
 
+# Share of the time that may be missing: beyond it, what the GPUs did is unknown.
+GAP_MAX = 0.01
+# What idleness rests on: three signals of different origin, so that no stuck one alone makes a GPU idle.
+REST = frozenset({"engine_active", "mem_used", "power"})
+# What every statement of use and demand rests on.
+WORK = REST | {"tensor_active", "dram_active"}
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
 MEMORY_SHARE = 0.90
 HOST_BOUND = 0.5  # share of busy time from which the host or launches, not the GPU, set the pace

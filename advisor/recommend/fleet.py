@@ -24,8 +24,7 @@ from ..core.formatting import listed
 from ..core.frame import Window
 from ..core.timestamps import rfc3339
 from ..core.worth import HOURS_PER_MONTH
-from .constraints import fewer_gpus_gates
-from .evidence import WORK
+from .constraints import WORK, fewer_gpus_gates
 from .groups import Group
 from .predict.calibration import NO_SITE, Site
 from .predict.clock_model import ClockMove
@@ -201,6 +200,11 @@ class Fleet:
         """GPU-hours at the mean price of these nodes; None where one of them has no price."""
         rates = [rate for n in nodes if (rate := self.book.per_gpu_hour(n)) is not None]
         return gpu_hours * sum(rates) / len(rates) if rates and len(rates) == len(nodes) else None
+
+    def all_seen(self, nodes: Iterable[str]) -> bool:
+        """Whether every GPU of these nodes was observed: what is switched off is a node, with all of them."""
+        counted = [self.verdicts.inventory.nodes.get(name) for name in nodes]
+        return all(node is not None and not node.unobserved and not node.surplus for node in counted)
 
     def gpu_of(self, group: Group) -> GpuSku | None:
         return self.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None

@@ -25,7 +25,7 @@ from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .prediction import SAME_GPU, Array, Factors, Phase, Prediction, Use, not_measured, time_ratio
 from .pricing import cash_of
-from .rules.energy import worth_words
+from .rules.oversized import worth_words
 
 SEED = 20
 

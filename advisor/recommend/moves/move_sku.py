@@ -14,8 +14,7 @@ from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, R
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import counted, gpus, usd
 from ...core.worth import FABRIC_REASONS, HOURS_PER_MONTH
-from ..constraints import NODES_MIXED, NODES_SHARED, NVLINK, gates
-from ..evidence import WORK
+from ..constraints import NODES_MIXED, NODES_SHARED, NVLINK, WORK, gates
 from ..fleet import WEAK, Baseline, Fleet, Found, Series, baseline_for, nodes_for, series_label
 from ..move import SAME_SPEED, Fields, Move, Saving, held_to_class, recommend_for
 from ..prediction import Array, Prediction

@@ -14,7 +14,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, gpus, listed
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..evidence import WORK
+from ..constraints import WORK
 from ..fleet import Fleet, Found, node_words, series_label
 from ..groups import Group
 from ..move import SAME_SPEED, WEEK_HOURS, Fields, Move, Saving, recommend

@@ -15,7 +15,7 @@ from ...core.coded_text import coded
 from ...core.formatting import counted, gpus, listed
 from ...core.timestamps import minute
 from ...core.worth import HOURS_PER_MONTH
-from ..evidence import GAP_MAX, REST, all_seen
+from ..constraints import GAP_MAX, REST
 from ..fleet import DRAWS, Fleet, Found, Series, node_words, series_label
 from ..groups import Group
 from ..move import WEEK_HOURS, Fields, Move, Saving, recommend, recommend_for
@@ -114,7 +114,7 @@ def _released(
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
     kwh = None
     # A node is switched off, or given back, as a whole: with every GPU of it.
-    off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
+    off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and fleet.all_seen(names)
     if off and (drawn := _drawn(fleet, waste)) is not None:
         kwh = drawn * HOURS_PER_MONTH / 1000
         also = "This also" if saving is not None else "A shutdown until then"
@@ -263,7 +263,7 @@ def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
     no whole node can be switched off, or power was not measured."""
     base, verdicts = series.base, series.fleet.verdicts
     usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
-    if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):
+    if not base.whole or base.mixed or usage.empty or not series.fleet.all_seen([n.node for n in base.group.nodes]):
         return None
     hour = (np.ceil(usage["ts"].to_numpy(float) / 3600).astype(np.int64) - 1) % 24
     begin, length, _ = quiet

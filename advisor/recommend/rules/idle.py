@@ -17,7 +17,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.column_rows import ColumnRows
 from ...core.formatting import listed
 from ...core.timestamps import minute, rfc3339, span
-from ..evidence import GAP_MAX
+from ..constraints import GAP_MAX
 from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, watts, when_possible
 from ..groups import Group
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Verdict, Why, WorkloadRule, seen_too_short
