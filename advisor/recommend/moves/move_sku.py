@@ -21,7 +21,7 @@ from ..prediction import Array, Prediction
 from ..pricing import cash_of
 
 # Demand at which a break-even is looked for, as shares of today's peak.
-DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
+DEMANDS = tuple(round(0.05 * i, 2) for i in range(20, 61))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def link_of(sku: NodeSku | None) -> float | None:
 
 
 def break_even(base: Baseline, candidate: Candidate) -> str | None:
-    """At which demand (times today's peak) the candidate stops saving, or would begin to. None: at any, or none."""
+    """From which demand on (times today's peak) the candidate stops saving. None: at none, or it saves nothing."""
     if base.group.phase == "training" or base.demand is None or base.price is None:
         return None
     demands = np.array(DEMANDS) * base.demand
@@ -111,13 +111,8 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     needed = base.gpus_needed(demands * candidate.prediction.median)
     there = nodes_for(needed, candidate.node.gpu_count) * candidate.price.usd_per_hour
     saves = dict(zip(DEMANDS, here - there > 1e-9, strict=True))
-    # Where it is otherwise than at today's demand, next to it.
-    below = max((d for d in DEMANDS if d < 1.0 and saves[d] != saves[1.0]), default=None)
-    above = min((d for d in DEMANDS if d > 1.0 and saves[d] != saves[1.0]), default=None)
-    if not saves[1.0]:
-        return f"saves at {below or above:.2f}x the current peak demand" if below or above else None
-    places = [f"{where} {at:.2f}x" for where, at in (("above", above), ("at or below", below)) if at]
-    return f"stops saving {' and '.join(places)} the current peak demand" if places else None
+    above = min((d for d in DEMANDS if d > 1.0 and not saves[d]), default=None)
+    return f"stops saving above {above:.2f}x the current peak demand" if saves[1.0] and above else None
 
 
 _KINDS = {
