@@ -16,10 +16,10 @@ from ...core.advice_types import Finding
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, dated, listed, usd
 from ...core.ids import stable_id
-from ...core.timestamps import day, span
+from ...core.timestamps import day
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, node_words, when_possible
+from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, node_words
 from ..groups import Group
 from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric, nvlink_premium
 from ..rule import Rule, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
@@ -84,12 +84,6 @@ class IdleFabric(Rule):
             note = CodedText("fabric-not-judged", f"{why.text}.", {"because": why.code})
         elif fabric.hours < floor or fabric.util_p995 is None:
             why = seen_too_short(floor)
-            # That the whole node was observed for too short a time its own note says.
-            if node.hours_observed >= floor:
-                then = when_possible(fabric.hours, floor, fleet.verdicts.window, fleet.at, node)
-                text = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
-                fields = {"because": "fabric-seen-too-short", "hours": fabric.hours, "needed_hours": floor}
-                note = CodedText("fabric-not-judged", text, fields)
         elif silent and (doubt := self._doubt(fleet, working)):
             why = replace(doubt, text=f"silent, not judged: {doubt.text}")
             note = CodedText("fabric-silent-not-judged", f"{doubt.text}.", {"because": doubt.code})
