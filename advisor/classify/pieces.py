@@ -230,7 +230,6 @@ def _shares_told(busy: Mapping[str, float], lead: str, dominant: float) -> list[
 
 
 def _confidence(share: float, coverage: float) -> float:
-    """How sure: the share of the time that says so, less where part of the time was not seen."""
     return round(min(0.99, share * (0.5 + 0.5 * min(1.0, coverage))), 3)
 
 

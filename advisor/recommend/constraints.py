@@ -206,6 +206,5 @@ def has_precision(sku: GpuSku, precision: str) -> bool:
 
 
 def _capability(sku: GpuSku) -> tuple[int, int] | None:
-    """Compute capability as numbers; None where the catalog has none (other vendors)."""
     match = re.fullmatch(r"(\d+)\.(\d+)", sku.compute_capability)
     return (int(match.group(1)), int(match.group(2))) if match else None

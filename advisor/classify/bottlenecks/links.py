@@ -20,7 +20,7 @@ import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
 from ...core.coded_text import CodedText
-from ...core.column_rows import ColumnRows
+from ...core.column_rows import ColumnRows, Columns
 from ...core.frame import Frame
 from ...core.segments import Floats, Ints, Mask, Segments, grouped, runs
 from ...rulebook import Rulebook
@@ -185,21 +185,12 @@ _SUSPECT_SHARE_MIN = 0.5
 _WAITS_MIN = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
-    """Per row of the measures: whether its workload has several ranks, whether it waits for another, whether it is the
-    one waited for, and the share of time that its workload's waiting ranks lose (NaN where none waits)."""
-
-    several: Mask
-    waiting: Mask
-    late: Mask
-    lost: Floats
-
-
 def lateness(
     gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
-) -> Lateness:
-    """Who waits for whom. `workload_rows`: whose they are; those of shared GPUs are left out."""
+) -> Columns:
+    """Who waits for whom, per row of the measures. `several`: its workload has several ranks; `waiting`: for another;
+    `late`: it is the one waited for; `lost`: share of time that the waiting ranks of its workload lose (NaN where none
+    waits). `workload_rows`: whose they are; those of shared GPUs are left out."""
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
@@ -226,7 +217,7 @@ def lateness(
         several[at] = True
         waiting[at], late[at] = slowed & ~apart, slowed & apart
         share[at] = ranks.spread(lost)
-    return Lateness(several, waiting, late, share)
+    return {"several": several, "waiting": waiting, "late": late, "lost": share}
 
 
 def _one_apart(

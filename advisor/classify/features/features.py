@@ -160,12 +160,12 @@ def _of_session(session: Session, hours: float, window: Window) -> dict[str, flo
     span_hours = (session.last_seen - session.first_seen) / 3600
     out = {
         "hours": hours, "elapsed_hours": (session.end - session.start) / 3600, "span_hours": span_hours,
-        "chain_hours": max(session.chain_hours, span_hours), "series_runs": float(session.series.runs),
-        "series_run_hours": session.series.hours, "ended": float(session.last_seen < window.end - 3600),
+        "chain_hours": max(session.chain_hours, span_hours), "series_runs": float(session.series_runs),
+        "series_run_hours": session.series_run_hours, "ended": float(session.last_seen < window.end - 3600),
         "gpus": float(len(session.gpus)), "nodes": float(len(session.nodes)),
     }  # fmt: skip
-    if math.isfinite(session.series.start_spread_hours):
-        out["series_start_spread_hours"] = session.series.start_spread_hours
+    if math.isfinite(session.series_start_spread_hours):
+        out["series_start_spread_hours"] = session.series_start_spread_hours
     return out
 
 

@@ -221,7 +221,6 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
 
 
 def _rounded(seconds: Floats, length: Floats) -> Floats:
-    """Observed seconds of rows, whole where a sample or two came late."""
     return np.where(seconds >= WHOLE_ROW_MIN * length, length, seconds)
 
 

@@ -173,7 +173,6 @@ class IdleFabric(Rule):
 
 
 def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
-    """GPU-hours of every series on every node, shared hours included by presence."""
     series = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
     hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     held = fleet.verdicts.occupancy.groupby(["node", "workload_id"])["gpu_hours"].sum()
