@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
-from ...core.column_rows import with_one_nothing
+from ...core.column_rows import Columns, with_one_nothing
 from ...core.segments import Floats, Mask, runs
 from .links import Links
 
@@ -35,11 +35,7 @@ _LOOSE = ("idle", "unknown")
 
 
 def label_rows(
-    gpu: pd.DataFrame,
-    rows: pd.DataFrame,
-    ranks: Mapping[str, Mask | Floats],
-    links: Links,
-    thresholds: Mapping[str, Threshold],
+    gpu: pd.DataFrame, rows: pd.DataFrame, ranks: Columns, links: Links, thresholds: Mapping[str, Threshold]
 ) -> pd.DataFrame:
     """The measures with the bottleneck of every row of the frame's `gpu` as `label` (``unknown``: too little is
     measured), and: `several`, `late`, `waiting` (flags), `lost` (share of time) of its rank, `starved` (the engine

@@ -206,7 +206,7 @@ def _best(
             reasons.append(reason)
     if open_:
         return max(open_, key=lambda swap: (swap[1].freed_gpu_hours_per_month, swap[0]))
-    text = "no training workload in this fleet that waits for a missing fabric can change places with it"
+    text = "no training workload in this fleet waits for a missing fabric"
     why = coded("no-swap-partner", text, because=" ".join(reason.code for reason in reasons[:3]) or None)
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     comes = "multi-node training without a fabric will run at the same provider and region"
