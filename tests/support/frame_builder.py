@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.telemetry import queries
 from skuwise.agent.metrics import BIN_EDGES
+
+from .rulebooks import rulebook
 
 HOUR = 3600.0
 START = 1_788_000_000.0 // HOUR * HOUR  # a full hour; nothing depends on which
@@ -160,3 +165,20 @@ def table(rows: list[dict[str, object]], columns: Sequence[str], numbers: Sequen
             made[name].notna(), None
         )  # fmt: skip
     return made.assign(**{name: BinsArray.of(made[name]) for name in columns if name.endswith("_bins")})
+
+
+def alone(
+    values: Mapping[str, float], *, hours: int = 36, gpus: int = 2, name: str = "NVIDIA H100 80GB HBM3",
+    work: Mapping[str, Any] | None = None, port: float | None = None, **extra: Any,
+) -> WorkloadVerdict:  # fmt: skip
+    """The verdict on one workload that does one thing all along, alone on a node with `gpus` GPUs that the driver calls
+    `name`. `work`: what is told of it; `port`: use of a fabric port; `extra`:
+    as of `FrameBuilder.use`."""
+    b = FrameBuilder(hours=hours)
+    uuids = b.node(gpus=gpus, sku=None, name_of_gpu=name)
+    for uuid in uuids:
+        b.use(values, uuid=uuid, **extra)
+    if port is not None:
+        b.port(port)
+    b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))
+    return judge(b.frame(), rulebook()).workloads[0]

@@ -15,8 +15,7 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.column_rows import columns_of
 from skuwise.advisor.core.segments import Segments
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, TRAINING, FrameBuilder
-from skuwise.tests.support.judged_alone import alone
+from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, TRAINING, FrameBuilder, alone
 from skuwise.tests.support.rulebooks import rulebook
 
 # The same work: in turns with polling, and spread evenly over the step.

@@ -21,8 +21,7 @@ from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.models import Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_thresholds
-from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
-from skuwise.tests.support.judged_alone import alone
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder, alone
 from skuwise.tests.support.rulebooks import rulebook
 
 NAMES = [shape.name for shape in SHAPES]

@@ -7,8 +7,7 @@ import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tests.support.judged_alone import alone
+from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, alone
 from skuwise.tests.support.moves_builders import advice_of
 from skuwise.tests.support.rulebooks import rulebook
 

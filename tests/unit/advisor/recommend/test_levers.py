@@ -104,8 +104,9 @@ def test_commands_tell_the_model_its_size_and_its_precision(command, model):
 
 
 def skus(capsys, words):
-    assert main(["skus", *words.split(), "--format", "json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    status, out, _ = typed(capsys, f"{words} --format json")
+    assert status == 0
+    return json.loads(out)
 
 
 def test_a_batch_whose_cache_does_not_fit_is_blocked_with_the_batch_that_does(capsys):
@@ -272,12 +273,8 @@ def test_more_load_takes_more_replicas_and_two_at_least():
     assert many.usd_per_hour > few.usd_per_hour
 
 
-def document(capsys, words):
-    return json.loads(typed(capsys, f"{words} --format json")[1])
-
-
 def test_json_holds_both_configurations_with_prices_and_their_dates(capsys):
-    answer = document(capsys, "plan --params 70B --precision fp8 --load 5rps")
+    answer = skus(capsys, "plan --params 70B --precision fp8 --load 5rps")
     assert answer["schema"] == "skuwise.plan/1"
     for best in (answer["training"][0], answer["serving"][0]):
         assert best["usd_per_hour"] == pytest.approx(best["nodes"] * best["price"]["usd_per_hour"])
@@ -289,7 +286,7 @@ HEAD = ["from", "to", "phase", "precision", "time_ratio", "blocked_by", "basis"]
 
 
 def test_json_of_a_comparison_has_the_agreed_shape(capsys):
-    answer = document(capsys, "compare H100-SXM5 L40S --phase decode --precision fp8 --params 13B")
+    answer = skus(capsys, "compare H100-SXM5 L40S --phase decode --precision fp8 --params 13B")
     assert list(answer) == [*HEAD, "speedup", "outside"]
     assert list(answer["time_ratio"]) == ["p10", "p50", "p90"]
     assert answer["time_ratio"]["p50"] > 3
@@ -313,13 +310,13 @@ def test_the_table_says_the_basis_and_what_forbids_or_lies_outside(capsys, words
 
 
 def test_a_batch_is_answered_by_the_token_and_says_what_lies_outside(capsys):
-    answer = document(capsys, HUGE)
+    answer = skus(capsys, HUGE)
     assert {"size-not-calibrated", "batch-not-calibrated"} <= {entry["code"] for entry in answer["outside"]}
     assert answer["speedup"] > 1  # more sequences in flight, though each of them waits longer
 
 
 def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
-    answer = document(capsys, "compare H100 H100 --power-limit 500W --phase prefill --power-at-work 650")
+    answer = skus(capsys, "compare H100 H100 --power-limit 500W --phase prefill --power-at-work 650")
     assert list(answer)[:7] == HEAD
     assert 1.0 < answer["time_ratio"]["p50"] < 1.2
     assert (answer["watts"]["before"], answer["watts"]["measured"], answer["power_limit_watts"]) == (650, True, 500)

@@ -2,7 +2,6 @@
 # pyright: reportOperatorIssue=false
 """Dollars of moves: prices, cash, what excludes what; and the model, packing and contradictions behind them."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +10,10 @@ from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
-from skuwise.advisor.recommend.predict.sku_comparison import Question, compare
 from skuwise.advisor.recommend.prediction import percentiles
 from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models import load_move_model
 from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, advice_of, gpus_of, node, usage, verdicts, workload
 
@@ -146,93 +143,6 @@ def test_recommendations_that_exclude_each_other_in_a_ring(usd, best):
     claims = [key for r in chosen for key in r.claims]
     assert len(claims) == len(set(claims))
     assert "".join(sorted(r.id for r in chosen)) == best
-
-
-MODEL = load_move_model()
-REFERENCE = CATALOG.gpus[MODEL.profiles.reference]
-
-
-def asked(source, target, phase, precision="bf16", **more):
-    more = {"gpus": 8, **more} if phase == "training" else more
-    question = Question(phase, precision, **more)
-    return compare(question, CATALOG.gpu_asked(source), CATALOG.gpu_asked(target), REFERENCE, MODEL)
-
-
-def speedup(*given, **more):
-    return 1 / asked(*given, **more).time_ratio.p50
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "phase", "precision", "published"),
-    [
-        ("H100", "H200-SXM", "decode", "fp8", 1.28),
-        ("H100", "H200-SXM", "prefill", "fp8", 1.05),
-        ("H100", "H200-SXM", "training", "bf16", 1.09),
-        ("A100", "H100", "decode", "fp16", 1.76),
-        ("A100", "H100", "prefill", "fp16", 2.38),
-        ("A100", "H100", "training", "bf16", 2.16),
-        ("L40S", "H100", "decode", "fp8", 4.4),
-        ("L40S", "H100", "prefill", "fp8", 3.5),
-        ("H200-SXM", "B200-SXM", "training", "bf16", 1.55),
-    ],
-)
-def test_published_medians_are_met_where_nothing_else_is_said(source, target, phase, precision, published):
-    assert speedup(source, target, phase, precision) == pytest.approx(published, rel=0.18)
-
-
-@pytest.mark.parametrize(
-    ("target", "precision", "more", "code", "wider"),
-    [
-        ("H200-SXM", "fp8", {"params": 5e12}, "size-not-calibrated", False),
-        ("H200-SXM", "fp8", {"params": 70e9, "batch": 4096, "gpus": 8}, "batch-not-calibrated", False),
-        ("H200-SXM", "fp64", {"params": 8e9}, "precision-not-calibrated", True),  # that rate was never published
-        ("T4", "fp16", {"params": 8e9}, "architecture-not-calibrated", True),
-    ],
-)
-def test_what_lies_outside_of_what_was_measured_is_said(target, precision, more, code, wider):
-    comparison = asked("H100", target, "decode", precision, **more)
-    assert code in [reason.code for reason in comparison.outside]
-    assert "outside what was measured" in comparison.basis
-    counted = MODEL.classes[comparison.work].sigma
-    assert comparison.sigma == pytest.approx(counted * MODEL.unseen if wider else counted)
-
-
-@pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
-@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "fp4", "fp32", "int4", "fp64"])
-def test_every_pair_of_gpus_gets_an_answer(phase, precision):
-    names = sorted(CATALOG.gpus)
-    for a, b in zip(names, [*names[1:], names[0]], strict=True):
-        ratio = asked(a, b, phase, precision, params=13e9).time_ratio
-        assert 0 < ratio.p10 < ratio.p50 < ratio.p90 < math.inf
-
-
-def test_what_nobody_published_is_assumed_and_widens_the_interval():
-    comparison, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
-    assert comparison.assumed == ()
-    assert "assumed" in unknown.basis
-    assert "H100-NVL" in unknown.basis
-    assert unknown.sigma > comparison.sigma
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "more", "reason"),
-    [
-        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "only PCIe"),
-        ("H100", "A100", {"phase": "decode", "precision": "fp8"}, "no FP8"),
-        ("H100", "T4", {"phase": "training", "precision": "bf16"}, "no BF16"),
-        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs needed"),
-        (
-            "H100",
-            "B200-SXM",
-            {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128},
-            "limited by its host",
-        ),
-        ("H100", "MI300X", {"phase": "decode", "precision": "fp8"}, "software stack"),
-        ("H100", "GH200-96GB", {"phase": "decode", "precision": "fp8"}, "Arm host"),
-    ],
-)
-def test_what_forbids_a_move_is_named(source, target, more, reason):
-    assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
 
 
 def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians_and_what_surely_saves_stays() -> None:
