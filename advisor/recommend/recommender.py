@@ -59,7 +59,10 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
     for asked in _ask_owners(options, fleet.groups):
         subject, base = BY_ACTION[asked.action].subject, bases.get(asked.workload or "")
         missing = gate.missing(asked.needs) if asked.needs is not None else ()
-        r = without_claim(asked, subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
+        # The unobserved part of the window, a tenth of a percent or more, is said of what stands.
+        gap = math.ceil(gate.gap(asked.needs) * 1000 - 1e-9) / 10
+        r = asked if gap < 0.1 else replace(asked, text=f"{asked.text} {gap:g} % of the window has no data.")
+        r = without_claim(asked, subject, missing) if missing else r
         held.append(r if base is None else held_to_class(r, base))
     holders: dict[str, list[str]] = {}
     for r in held:
@@ -303,9 +306,3 @@ def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText])
         yardstick=SavingsBaseline(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
         text=f"{subject} is not recommended: {all_of(why).text}.",
     )
-
-
-def with_gap(r: Recommendation, gap: float) -> Recommendation:
-    """The recommendation with the unobserved part of the window, where there is one."""
-    percent = math.ceil(gap * 1000 - 1e-9) / 10
-    return r if percent < 0.1 else replace(r, text=f"{r.text} {percent:g} % of the window has no data.")

@@ -124,7 +124,9 @@ def service_levers(fleet: Fleet, group: Group, served_models: ServedModels) -> L
         return held
     # Fewer GPUs, where they would not do in today's precision.
     before, fewer = min(held.least(held.model.precision), held.gpus), list[CodedText]()
-    for precision in _usable(held.sku, held.model.precision):
+    has = [lower for lower in _LOWER.get(held.model.precision, ()) if has_precision(held.sku, lower)]
+    # One a size: integers only where there is no float of that size.
+    for precision in (lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has):
         if (least := held.least(precision)) < before:
             fewer.append(_lever(held, precision, least))
             before = least
@@ -177,12 +179,6 @@ def _lever(held: _Held, precision: str, gpus: int) -> CodedText:
             "rates_assumed": assumed,
         },
     )  # fmt: skip
-
-
-def _usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
-    """Precisions below `precision` that a GPU has, one a size: integers only where there is no float of that size."""
-    has = [lower for lower in _LOWER.get(precision, ()) if has_precision(sku, lower)]
-    return tuple(lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has)
 
 
 def served_model(command: str | None, served_models: ServedModels) -> ServedModel | CodedText:

@@ -77,7 +77,10 @@ def links_of(  # noqa: PLR0917
     # Work that is surely on several nodes sends something: counters of which not one moves stand still.
     still = silent & apart & ethernet & (columns["rdma"] == 0.0)
     # Missing data of one node of a job are not replaced by the silence of the others.
-    is_known, quiet = (_all_of(mask, frame.gpu, job) for mask in (is_known, silent & ~unseen & ~still))
+    quiet, at = silent & ~unseen & ~still, np.nonzero(job >= 0)[0]
+    moments = [job[at], *(frame.gpu[name].to_numpy(float)[at] for name in ("ts", "interval_seconds"))]
+    for mask in (is_known, quiet):  # a row without a job speaks for itself
+        mask[at] = pd.Series(mask[at]).groupby(moments).transform("min").to_numpy(bool)
     has_nvlink = index["nvlink"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
     within = np.where(has_nvlink, nvlink, np.where(index["pcie"].notna().to_numpy(bool), pcie, np.nan))
@@ -152,15 +155,6 @@ def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
     several = np.zeros(len(groups), dtype=np.bool_)
     several[groups.of_row[code != first[groups.of_row]]] = True
     out[at] = ~several[groups.of_row]
-    return out
-
-
-def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
-    """Whether it holds in all rows of the same job and moment; a row without a job speaks for itself."""
-    at = np.nonzero(job >= 0)[0]
-    keys = [job[at], *(gpu[name].to_numpy(float)[at] for name in ("ts", "interval_seconds"))]
-    out = mask.copy()
-    out[at] = pd.Series(mask[at]).groupby(keys).transform("min").to_numpy(bool)
     return out
 
 

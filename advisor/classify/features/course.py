@@ -293,7 +293,11 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
         relative = np.divide(each.deviation(values), level, out=np.full(len(level), np.nan), where=moves)
         more = moves & (relative >= np.nan_to_num(swing))
         swing = np.where(more, relative, swing)
-        drifts = _drift(each, values)
+        place = np.arange(len(values)) - each.spread(each.bounds[:-1])
+        last, after = place == each.spread(each.lengths) - 1, place > 0
+        pairs, ones, others = each.where(after), values[~last], values[after]
+        varies = np.minimum(pairs.deviation(ones), pairs.deviation(others)) > 1e-9
+        drifts = np.where((each.lengths >= DRIFT_HOURS_MIN) & varies, pairs.correlation(ones, others), np.nan)
         drift = np.where(more & ~np.isnan(drifts), drifts, drift)
         day = waves[measured]
         for n in np.nonzero(moves & long & (each.lengths >= 0.9 * hours.each.lengths))[0]:
@@ -303,14 +307,6 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
                 best[n] = share * deviation / level[n]
                 wave["diurnal_share"][n], wave["diurnal_amplitude"][n] = share, deviation / level[n]
     return {"swing": swing, "drift": drift, **wave, **_together(shape, several)}
-
-
-def _drift(each: Segments, values: Floats) -> Floats:
-    place = np.arange(len(values)) - each.spread(each.bounds[:-1])
-    before, after = place < each.spread(each.lengths) - 1, place > 0
-    pairs, ones, others = each.where(after), values[before], values[after]
-    varies = np.minimum(pairs.deviation(ones), pairs.deviation(others)) > 1e-9
-    return np.where((each.lengths >= DRIFT_HOURS_MIN) & varies, pairs.correlation(ones, others), np.nan)
 
 
 def _together(shape: PieceRows, several: Mask) -> Figures:

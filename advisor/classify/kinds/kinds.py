@@ -88,7 +88,9 @@ def judge_kind(
         scores["idle"] = RULED_OUT
         if measured:
             known = with_derived(features)
-            clues += _shape_clues(known, model)
+            for shape, level in ((shape, shape.level(known)) for shape in SHAPES):
+                weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
+                clues += [_Heard(weights, partial(shape.told, known))] if level > 0 else []
             scores |= {label: model.intercepts[label] for label in WORKING_KINDS}
             is_served = any(clue.weights.get("online-inference", 0.0) > 0 for clue in names)
             if low_in_lockstep(known) >= _CLEARLY and not is_served:
@@ -167,13 +169,6 @@ class _Heard:
 
 def _same(reason: CodedText) -> CodedText:
     return reason
-
-
-def _shape_clues(known: Features, model: KindModel) -> Iterator[_Heard]:
-    for shape in SHAPES:
-        if (level := shape.level(known)) > 0:
-            weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
-            yield _Heard(weights, partial(shape.told, known))
 
 
 def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:
