@@ -19,7 +19,7 @@ HOUR = 3600.0
 START = 1_788_000_000.0 // HOUR * HOUR  # a full hour; nothing depends on which
 GIB = 1024.0**3
 
-# An H100 that nobody uses. Columns of the frame's `gpu`, hourly means; p95 and max follow unless given.
+# An unused H100. Columns of the frame's `gpu`, hourly means; p95 and max follow unless given.
 FREE: Mapping[str, float] = {
     "gpu_util": 0.0, "sm_active": 0.0, "sm_occupancy": 0.0, "tensor_active": 0.0, "dram_active": 0.0,
     "fp64_active": 0.0, "fp32_active": 0.0, "mem_used_bytes": 0.0, "power_watts": 70.0, "sm_clock_hertz": 1.98e9,
@@ -172,7 +172,7 @@ def alone(
     work: Mapping[str, Any] | None = None, port: float | None = None, **extra: Any,
 ) -> WorkloadVerdict:  # fmt: skip
     """The verdict on one workload that does one thing all along, alone on a node with `gpus` GPUs that the driver calls
-    `name`. `work`: what is told of it; `port`: use of a fabric port; `extra`:
+    `name`. `work`: its identity; `port`: use of a fabric port; `extra`:
     as of `FrameBuilder.use`."""
     b = FrameBuilder(hours=hours)
     uuids = b.node(gpus=gpus, sku=None, name_of_gpu=name)

@@ -83,12 +83,12 @@ def course_features(shape: PieceRows, active_min: float) -> Figures:
         part: np.where(by_sm, shape.gpu(f"sm_active_{part}"), shape.gpu(f"gpu_util_{part}"))
         for part in ("mean", "p95", "max")
     }
-    known, measured = (
+    has_engine, measured = (
         ~np.isnan(values) & (shape.seconds > 0) for values in (engine["mean"], shape.gpu("mem_used_bytes_mean"))
     )
-    bins = _binned(shape, engine, known)
+    bins = _binned(shape, engine, has_engine)
     # Both are known of the same rows nearly always: they are put into bins once.
-    of_memory = bins if (known == measured).all() else _binned(shape, engine, measured)
+    of_memory = bins if (has_engine == measured).all() else _binned(shape, engine, measured)
     return _engine_features(bins, active_min) | _memory_features(of_memory, active_min)
 
 

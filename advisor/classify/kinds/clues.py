@@ -168,8 +168,8 @@ _ENGINE_SAID = {
 
 def _engine_said(shown: str, engine: EngineFacts) -> CodedText:
     values = ((getattr(engine, name), scale, text) for name, scale, text in _FIGURES)
-    told = [text.format(scale * value) for value, scale, text in values if value is not None]
-    figures = {} if shown == COUNTED_NONE else {"figures": ", ".join([f"{engine.hours:.0f} h observed", *told])}
+    figure_words = [text.format(scale * value) for value, scale, text in values if value is not None]
+    figures = {} if shown == COUNTED_NONE else {"figures": ", ".join([f"{engine.hours:.0f} h observed", *figure_words])}
     return coded(
         *_ENGINE_SAID[shown], **figures, engines=", ".join(engine.engines) or "an inference engine",
         hours=engine.hours, prompt_tokens_per_second=engine.prompt_tokens_per_second,

@@ -87,13 +87,13 @@ def judge_kind(
     else:
         scores["idle"] = RULED_OUT
         if measured:
-            known = with_derived(features)
-            for shape, level in ((shape, shape.level(known)) for shape in SHAPES):
+            numbers = with_derived(features)
+            for shape, level in ((shape, shape.level(numbers)) for shape in SHAPES):
                 weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
-                clues += [_Heard(weights, partial(shape.told, known))] if level > 0 else []
+                clues += [_Heard(weights, partial(shape.told, numbers))] if level > 0 else []
             scores |= {label: model.intercepts[label] for label in WORKING_KINDS}
             is_served = any(clue.weights.get("online-inference", 0.0) > 0 for clue in names)
-            if low_in_lockstep(known) >= _CLEARLY and not is_served:
+            if low_in_lockstep(numbers) >= _CLEARLY and not is_served:
                 scores["online-inference"] = RULED_OUT  # replicas of a service do not move as one
     for clue in clues:
         for label in LABELS:

@@ -39,14 +39,14 @@ class Shape:
     measure: Callable[[Features], float]
     sentence: str
 
-    def level(self, known: Features) -> float:
-        """How clearly it is so, 0..1; 0 where a number of its sentence is missing. `known`: of `with_derived`."""
-        level = self.measure(known)
-        return level if level > 0 and known.keys() >= _named(self.sentence) else 0.0
+    def level(self, numbers: Features) -> float:
+        """How clearly it is so, 0..1; 0 where a number of its sentence is missing. `numbers`: of `with_derived`."""
+        level = self.measure(numbers)
+        return level if level > 0 and numbers.keys() >= _named(self.sentence) else 0.0
 
-    def told(self, known: Features) -> CodedText:
+    def told(self, numbers: Features) -> CodedText:
         """The statement (its code is ``shape-`` and the name), for features that give a level above 0."""
-        return coded(f"shape-{self.name}", self.sentence, **{name: known[name] for name in _named(self.sentence)})
+        return coded(f"shape-{self.name}", self.sentence, **{name: numbers[name] for name in _named(self.sentence)})
 
     def bounds(self, kind: str, most: float) -> tuple[float, float]:
         """The least and the most log-odds that it may add to a kind at level 1."""
@@ -104,10 +104,10 @@ def _day(f: Features) -> float:
     return float(f.get("elapsed_hours", 0.0) >= 20.0)
 
 
-def low_in_lockstep(known: Features) -> float:
+def low_in_lockstep(numbers: Features) -> float:
     """How clearly several GPUs are little used and move as one, without a sign of requests (day, memory pool)."""
-    requests = max(_daily(known), ramp(known, "day_before", 0.3, 0.8), _pool(known))
-    return _several(known) * ramp(known, "sync", 0.2, 0.6) * ramp(known, "engine", 0.6, 0.4) * (1 - requests)
+    requests = max(_daily(numbers), ramp(numbers, "day_before", 0.3, 0.8), _pool(numbers))
+    return _several(numbers) * ramp(numbers, "sync", 0.2, 0.6) * ramp(numbers, "engine", 0.6, 0.4) * (1 - requests)
 
 
 def _daily(f: Features) -> float:
@@ -365,8 +365,8 @@ SHAPES: tuple[Shape, ...] = (
 
 def levels(features: Features) -> dict[str, float]:
     """Every shape's level, in the order of `SHAPES`."""
-    known = with_derived(features)
-    return {shape.name: shape.level(known) for shape in SHAPES}
+    numbers = with_derived(features)
+    return {shape.name: shape.level(numbers) for shape in SHAPES}
 
 
 # Any features that make every shape say something; the fingerprint is taken around them.
