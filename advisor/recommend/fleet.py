@@ -201,11 +201,6 @@ class Fleet:
         rates = [rate for n in nodes if (rate := self.book.per_gpu_hour(n)) is not None]
         return gpu_hours * sum(rates) / len(rates) if rates and len(rates) == len(nodes) else None
 
-    def all_seen(self, nodes: Iterable[str]) -> bool:
-        """Whether every GPU of these nodes was observed: what is switched off is a node, with all of them."""
-        counted = [self.verdicts.inventory.nodes.get(name) for name in nodes]
-        return all(node is not None and not node.unobserved and not node.surplus for node in counted)
-
     def gpu_of(self, group: Group) -> GpuSku | None:
         return self.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
 

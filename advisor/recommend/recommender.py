@@ -290,19 +290,15 @@ class EvidenceGate:
 def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText]) -> Recommendation:
     """The recommendation without what it claims; the risk is high. `subject`: what it is called in a sentence."""
     why = tuple(reasons)
+    unclaimed = "draws time_ratio saving_usd_per_month energy_saving_kwh_per_month break_even available_from"
     return replace(
         r,
-        draws=None,
-        time_ratio=None,
-        saving_usd_per_month=None,
+        **dict.fromkeys(unclaimed.split()),
         freed_gpu_hours_per_month=0.0,
-        energy_saving_kwh_per_month=None,
         realisation="capacity-freed",
         risk="high",
         blocked_by=(*r.blocked_by, *why),
         prices=(),
-        break_even=None,
-        available_from=None,
         yardstick=SavingsBaseline(nodes=r.yardstick.nodes, site_factor=r.yardstick.site_factor),
         text=f"{subject} is not recommended: {all_of(why).text}.",
     )

@@ -224,14 +224,11 @@ def calendar(hours: Ints, load: Floats, segments: Segments, hourly: npt.NDArray[
     """The features of each workload (a segment) by name, NaN where unknown. `hours`: in rising order, since
     1970, with the `load` of each; `hourly`: workloads that are evaluated hour by hour."""
     out = {name: np.full(len(segments), np.nan) for name in _NAMES}
-    first, end = segments.bounds[:-1], segments.bounds[1:]
-    long = np.zeros(len(segments), dtype=np.bool_)
-    some = segments.lengths > 0
-    long[some] = (hours[end[some] - 1] - hours[first[some]] + 1) / 24 >= DAILY_DAYS_MIN
-    # A weekend beside working days takes longer than two days as well.
-    for n in np.nonzero(hourly & long)[0]:
-        for name, value in _of_one(hours[first[n] : end[n]], load[first[n] : end[n]]).items():
-            out[name][n] = value
+    for n in np.nonzero(hourly & (segments.lengths > 0))[0]:
+        first, end = segments.bounds[n], segments.bounds[n + 1]
+        if hours[end - 1] - hours[first] + 1 >= DAILY_DAYS_MIN * 24:
+            for name, value in _of_one(hours[first:end], load[first:end]).items():
+                out[name][n] = value
     return out
 
 

@@ -113,8 +113,10 @@ def _released(
     if saving is not None:
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
     kwh = None
-    # A node is switched off, or given back, as a whole: with every GPU of it.
-    off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and fleet.all_seen(names)
+    # A node is switched off, or returned, as a whole: with every GPU of it, each of which was observed.
+    counted_nodes = [fleet.verdicts.inventory.nodes[name] for name in names]
+    off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes)
+    off = off and not any(n.unobserved or n.surplus for n in counted_nodes)
     if off and (drawn := _drawn(fleet, waste)) is not None:
         kwh = drawn * HOURS_PER_MONTH / 1000
         also = "This also" if saving is not None else "A shutdown until then"

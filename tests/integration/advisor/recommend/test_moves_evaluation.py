@@ -27,9 +27,9 @@ def left_out():
     ("section", "lines", "median"), [("published pairs, source", 595, 0.087), ("time of a token", 492, 0.077)]
 )
 def test_predictions_hold_where_source_and_model_family_were_left_out(left_out, section, lines, median):
-    (told,) = (found for name, found in left_out.items() if name.startswith(section))
-    moved = [one for one in told if one.changes]
-    assert len(told) == lines
-    assert np.median([one.error for one in told]) <= median
-    assert np.mean([one.same_direction for one in moved]) >= 0.95
-    assert 0.76 <= np.mean([one.covered for one in told]) <= 0.88
+    (pairs,) = (errors for name, errors in left_out.items() if name.startswith(section))
+    moved = [pair for pair in pairs if pair.changes]
+    assert len(pairs) == lines
+    assert np.median([pair.error for pair in pairs]) <= median
+    assert np.mean([pair.same_direction for pair in moved]) >= 0.95
+    assert 0.76 <= np.mean([pair.covered for pair in pairs]) <= 0.88
