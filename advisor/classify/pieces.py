@@ -340,11 +340,11 @@ def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: i
 
 def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
     book = inputs.book
-    sessions, rows = [piece.session for piece in pieces], [piece.rows for piece in pieces]
-    all_features = features(sessions, rows, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
+    each = [(piece.session, piece.rows) for piece in pieces]
+    all_features = features(each, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
     cases = []
-    for piece, session, piece_features in zip(pieces, sessions, all_features, strict=True):
-        nodes = inputs.nodes_of(session)
+    for piece, piece_features in zip(pieces, all_features, strict=True):
+        session, nodes = piece.session, inputs.nodes_of(piece.session)
         peaks = [node.fabric.util_p995 for node in nodes if node.fabric and node.fabric.util_p995 is not None]
         if peaks:
             piece_features["fabric_utilization_p995"] = max(peaks)

@@ -122,13 +122,14 @@ _MEANS = {
 }  # fmt: skip
 
 
-def features(  # noqa: PLR0917
-    sessions: Sequence[Session], each: Sequence[ColumnRows], window: Window, tables: RowTables, index: GpuIndex,
+def features(
+    each: Sequence[tuple[Session, ColumnRows]], window: Window, tables: RowTables, index: GpuIndex,
     kinds: Mapping[str, Threshold],
 ) -> list[dict[str, float]]:  # fmt: skip
     """All known features of each session by its rows. `kinds`: thresholds, also of when memory is a preallocated
     pool."""
-    every = PieceRows.of(tables, each)
+    sessions, parts = [session for session, _ in each], [rows for _, rows in each]
+    every = PieceRows.of(tables, parts)
     seen = every.segments.total(every.seconds) > 0
     hours = (every.segments.total(every.seconds) / 3600).tolist()
     out = [_of_session(session, spent, window) for session, spent in zip(sessions, hours, strict=True)]
@@ -143,7 +144,7 @@ def features(  # noqa: PLR0917
     apart = np.divide(rows.measured("seconds"), samples, out=np.full(len(samples), np.nan), where=samples > 0)
     figures["resolution_seconds"] = rows.segments.median(apart)
     none = np.empty(0, dtype=np.bool_)
-    whole, shared = (np.concatenate([none, *(part[n] for part in each)])[seen_rows] for n in ("whole", "shared"))
+    whole, shared = (np.concatenate([none, *(part[n] for part in parts)])[seen_rows] for n in ("whole", "shared"))
     # The shape of what several held at once is a workload's only where it has nothing else.
     unshared = rows.segments.spread(rows.segments.any(whole & ~shared))
     figures |= _of_shape(

@@ -259,14 +259,9 @@ def _zeros(table: _Table) -> Mask:
     silent &= table.is_zero("dram_active") & (table.is_zero("tensor_active") | table.is_zero("sm_active"))
     silent &= ~(table.get("fp32_active_mean") > 0) & ~(table.get("fp64_active_mean") > 0)
     table.remove("gpu_util", stuck | low)
-    table.doubt(
-        "gpu_util", STUCK, stuck & (most >= WORKS_MIN),
-        lambda rows: f"GPU_UTIL 0 %, but profiling counters show activity ({percent(most[rows])})",
-    )  # fmt: skip
-    table.doubt(
-        "tensor_active, dram_active, sm_active", SILENT, silent,
-        lambda rows: f"GPU_UTIL {percent(util[rows])} (mean), but all profiling counters 0",
-    )  # fmt: skip
+    active, metrics = stuck & (most >= WORKS_MIN), "tensor_active, dram_active, sm_active"
+    table.doubt("gpu_util", STUCK, active, lambda rows: f"GPU_UTIL 0 %, but other counters show {percent(most[rows])}")
+    table.doubt(metrics, SILENT, silent, lambda rows: f"GPU_UTIL {percent(util[rows])} (mean), but other counters 0")
     for metric in _PROFILED:
         table.remove(metric, silent)
     for metric in ("sm_active", "dram_active"):

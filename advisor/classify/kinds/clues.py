@@ -83,11 +83,9 @@ def _clue(of: str, texts: dict[str, str | None], hours: float, priors: KindPrior
     line, word = match
     text, what = clean(texts[of] or "")[-80:], clean(line.says)
     code, sentence = _SENTENCES[text if text == DEPLOYMENT_LIKE else of]
-    values = {
-        "what": what, "word": clean(word)[:80], "image": text, "kind": text, "held": _HELD.get(text),
-        "name": text.capitalize() if of == "scheduler" else text,
-    }  # fmt: skip
-    return Clue({**line.log_odds}, coded(code, sentence, **{gap: values[gap] for gap in gaps(sentence)}))
+    name = text.capitalize() if of == "scheduler" else text
+    values = {"what": what, "word": clean(word)[:80], "held": _HELD.get(text)}
+    return Clue({**line.log_odds}, coded(code, sentence, **{gap: values.get(gap, name) for gap in gaps(sentence)}))
 
 
 # Of each clue its code and sentence.

@@ -103,7 +103,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     assert soundness.contradicted.tolist() == [False] * 17 + [True] * 31
     (doubt,) = soundness.doubts
     assert doubt.code == checks.SILENT
-    assert doubt.text.startswith("GPU_UTIL 97 % (mean), but all profiling counters 0 over 31.0 h from ")
+    assert doubt.text.startswith("GPU_UTIL 97 % (mean), but other counters 0 over 31.0 h from ")
     assert soundness.frame.gpu["dram_active_mean"].isna().sum() == 31
 
 
@@ -111,7 +111,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     ("change", "metric", "code", "says"),
     [
         ({"dram_active": 0.0}, "dram_active", STUCK, ""),
-        ({"gpu_util": 0.0}, "gpu_util", STUCK, "show activity (85 %)"),
+        ({"gpu_util": 0.0}, "gpu_util", STUCK, "counters show 85 %"),
         # Tensor at zero shows the compute used only beside another pipe.
         ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", checks.NO_PIPE, ""),
         ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
