@@ -183,9 +183,7 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterato
             yield coded("fabric-missing", "{what} needs a fabric, and this node has none", what=what)
     elif source_node is not None and source_node.fabric.bytes_per_second:
         here = source_node.fabric.bytes_per_second / source_node.gpu_count
-        if not (there := (node.fabric.bytes_per_second or 0.0) / node.gpu_count):
-            yield coded("fabric-rate-unknown", "fabric rate per GPU unknown")
-        elif there < here:
+        if (there := (node.fabric.bytes_per_second or 0.0) / node.gpu_count) < here:  # 0: not known
             what = f"its fabric is slower per GPU ({there * 8e-9:.0f} instead of {here * 8e-9:.0f} Gb/s)"
             yield CodedText("fabric-slower", what, {"bytes_per_second": there, "bytes_per_second_today": here})
 

@@ -21,7 +21,7 @@ from ...core.verdict_types import Alternative, KindVerdict
 from ..features.course import DIURNAL_DAYS_MIN
 from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 from .clues import RULED_OUT, Clue
-from .shapes import SHAPES, is_fine, low_in_lockstep, with_derived
+from .shapes import SHAPES, low_in_lockstep, with_derived
 
 LABELS: tuple[KindLabel, ...] = (*WORKING_KINDS, "idle")
 # From this share of the two on, the less likely of training and fine-tuning is said in words.
@@ -206,18 +206,9 @@ def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
     hours = _observed_hours(features)
     if hours < 1:
         yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
-    if label not in JOB_KINDS:
-        return
-    if features.get("gpus") == 1:
+    if label in JOB_KINDS and features.get("gpus") == 1:
         text = "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare."
         yield coded("one-gpu-looks-alike", text)
-    if not is_fine(features):
-        yield coded(
-            "samples-show-no-step",
-            "No steps visible in samples {seconds:.0f} s apart: only memory, writes and run time "
-            "distinguish training from batch inference.",
-            seconds=features["resolution_seconds"],
-        )
 
 
 # Log-odds that a scheduler's word for its work carries, at least; the priors are stated beside each.
@@ -248,12 +239,6 @@ _WITNESSES: tuple[tuple[str, str, Callable[[Features], bool], tuple[str, ...]], 
         "traffic of the fabric ports of its nodes (node_infiniband_port_data_*_bytes_total)",
         lambda f: "fabric_utilization" not in f and f.get("nodes", 1.0) > 1,
         ("fabric-busy", "fabric-silent"),
-    ),
-    (
-        "settled-by-memory",
-        "memory in use (DCGM_FI_DEV_FB_USED)",
-        lambda f: "mem_hourly_cv" not in f and "mem_level" not in f and f.get("elapsed_hours", 0.0) >= 1.0,
-        ("memory-pool", "memory-still", "memory-moves"),
     ),
     (
         "settled-by-a-day",

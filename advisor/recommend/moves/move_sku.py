@@ -337,12 +337,9 @@ def _without_fabric(series: Series, waste: Found, twins: Sequence[NodeSku]) -> R
     if base.sku is None:
         reason = "the node's SKU is unknown, so no equivalent node without the fabric can be found"
         blocked.append(coded("node-sku-unknown", reason))
-    elif not twins:
-        reason = "the catalog has no {gpu} node without the fabric at {where}"
-        blocked.append(coded("no-twin", reason, where=where, gpu=gpu))
     elif twin is None:
-        reason = "no price at {where} for {sku}, the same node without the fabric"
-        blocked.append(coded("twin-without-price", reason, where=where, sku=twins[0].name))
+        reason = "no {gpu} node without the fabric, or no price for one, is known at {where}"
+        blocked.append(coded("no-twin", reason, where=where, gpu=gpu))
     if twin is not None and price is not None:
         now = usd(base.price.usd_per_hour if base.price else None)
         text = f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
