@@ -259,20 +259,16 @@ def settled_by(
     first: KindLabel, second: KindLabel, features: Features, names: Iterable[Clue], model: KindModel
 ) -> Sequence[CodedText]:
     """What would distinguish `first` from `second`, the strongest first, at most two of them."""
-    questions: list[tuple[float, CodedText]] = []
+    questions: list[tuple[float, str, str]] = []
     if not any(max(clue.weights.values(), default=0.0) > 0 for clue in names):
-        questions.append((_OWNER_SAYS, _settles("settled-by-owner", _OWNER, _OWNER_SAYS, first, second)))
+        owner = "its owner (pod owner from kube-state-metrics, Slurm's job table, or its command)"
+        questions.append((_OWNER_SAYS, "settled-by-owner", owner))
     for code, what, lacks, shapes in _WITNESSES:
         gap = max(abs(model.weights[name][first] - model.weights[name][second]) for name in shapes)
         if lacks(features) and gap >= _TELLING_MIN:
-            questions.append((gap, _settles(code, what, gap, first, second)))
-    questions.sort(key=lambda question: -question[0])
-    return [said for _, said in questions[:2]]
-
-
-_OWNER = "its owner (pod owner from kube-state-metrics, Slurm's job table, or its command)"
-
-
-def _settles(code: str, what: str, log_odds: float, first: str, second: str) -> CodedText:
+            questions.append((gap, code, what))
     text = "Would decide between {first} and {second} (by up to {odds:.0f} to 1): {what}."
-    return coded(code, text, what=what, odds=math.exp(min(log_odds, 7.0)), first=first, second=second)
+    return [
+        coded(code, text, what=what, odds=math.exp(min(gap, 7.0)), first=first, second=second)
+        for gap, code, what in sorted(questions, key=lambda question: -question[0])[:2]
+    ]
