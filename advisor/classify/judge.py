@@ -103,7 +103,7 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
     between()
     phases = judge_phases(cuts, wholes, judged)
     hours = series_hours(attribution, frame.gpu["ts"])
-    workloads = workload_verdicts(pieces, wholes, phases, parts, hours, inputs)
+    workloads = workload_verdicts(pieces, wholes, phases, parts, inputs)
     workloads = with_latency(with_series(workloads, pieces, judged), frame.serving, book.latency_classes)
 
     energy, floor_hours = row_energy(frame, index), book.floor_hours

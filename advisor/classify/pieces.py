@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS, KindLabel
@@ -16,12 +15,13 @@ from ..core.coded_text import CodedText, Scalar, coded
 from ..core.column_rows import ColumnRows, Columns, columns_of
 from ..core.formatting import clause, percent
 from ..core.frame import Frame
+from ..core.segments import Ints
 from ..core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
 from ..rulebook import Rulebook
 from .bottlenecks.evidence import figures_behind, say, signatures, unsettled
 from .bottlenecks.links import suspect
 from .features.course import PieceRows, RowTables
-from .features.features import Observed, features
+from .features.features import features
 from .kinds.clues import Clue, metadata_clues
 from .kinds.kinds import judge_kind
 from .types import NodeFacts
@@ -52,8 +52,6 @@ def leading(weights: Mapping[str, float]) -> str:
     most = max(weights.values())
     return min(label for label, weight in weights.items() if weight >= most - 2e-6)
 
-
-Ints = npt.NDArray[np.intp]
 
 # What an engine that rests looks like while it works: the host shows in none of these.
 _MASKS_HOST = ("compute", "hbm-bandwidth", "mixed", "latency", "unknown")
@@ -232,7 +230,6 @@ def _shares_told(busy: Mapping[str, float], lead: str, dominant: float) -> list[
 
 
 def _confidence(share: float, coverage: float) -> float:
-    """How sure: the share of the time that says so, less where part of the time was not seen."""
     return round(min(0.99, share * (0.5 + 0.5 * min(1.0, coverage))), 3)
 
 
@@ -240,13 +237,10 @@ def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[Co
     """Of each case a factor on its confidence, and a sentence for each reason, by the `rows` that carry its label:
     whether efficiencies were assumed, samples longer than the parts of a step, or a link was hardly seen busy."""
     segments = rows.segments
-    flags = ("assumed_c", "assumed_m", "coarse", "several")
-    assumed_c, assumed_m, coarse, several = (segments.any(rows.flags(name)).tolist() for name in flags)
+    flags = ("assumed_c", "assumed_m", "coarse")
+    assumed_c, assumed_m, coarse = (segments.any(rows.flags(name)).tolist() for name in flags)
     seconds = segments.median(rows.measured("sample_seconds")).tolist()
-    rival = np.fmax(np.fmax(rows.measured("i"), rows.measured("u_n")), rows.measured("wire"))
-    link = segments.mean(rival).tolist()
-    names = ("label_c", "sm", "n_share", "u_n")
-    compute, sm, shares, levels = (segments.mean(rows.measured(name)).tolist() for name in names)
+    shares, levels = (segments.mean(rows.measured(name)).tolist() for name in ("n_share", "u_n"))
     out = []
     for n, label in enumerate(labels):
         factor, said = 1.0, list[CodedText]()
@@ -260,11 +254,6 @@ def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[Co
         if coarse[n] and label not in ("idle", "throttled"):
             factor *= _COARSE
             said.append(say("samples-are-means", seconds=seconds[n]))
-            if label == "unknown" and link[n] >= 0.2:
-                said.append(say("compute-or-link", compute=compute[n], link=link[n]))
-            # Ranks with full SMs that do less than half of what they could: polling looks like that, too.
-            elif label == "compute" and several[n] and sm[n] >= 0.8 and compute[n] < 0.5:
-                said.append(say("compute-or-rank"))
         out.append((factor, said))
     return out
 
@@ -352,12 +341,15 @@ def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: i
 
 def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
     book = inputs.book
-    observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
-    all_features = features(observed, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
+    each = [(piece.session, piece.rows) for piece in pieces]
+    all_features = features(each, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
     cases = []
-    for piece, seen, piece_features in zip(pieces, observed, all_features, strict=True):
-        session = piece.session
-        begin = min((node.first_seen for node in seen.nodes), default=session.start)
+    for piece, piece_features in zip(pieces, all_features, strict=True):
+        session, nodes = piece.session, inputs.nodes_of(piece.session)
+        peaks = [node.fabric.util_p995 for node in nodes if node.fabric and node.fabric.util_p995 is not None]
+        if peaks:
+            piece_features["fabric_utilization_p995"] = max(peaks)
+        begin = min((node.first_seen for node in nodes), default=session.start)
         # What was before its nodes were first observed is no gap.
         held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
         since_seen = min(1.0, piece.seconds / held) if held > 0 else 1.0

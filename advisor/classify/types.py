@@ -13,13 +13,11 @@ import pandas as pd
 from ..core.coded_text import CodedText
 from ..core.column_rows import ColumnRows
 from ..core.frame import Window
+from ..core.segments import Floats, Ints, Mask
 from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict
 from .workloads.inventory import Inventory
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
 Sentence = str | Callable[[Ints], str]
 
 

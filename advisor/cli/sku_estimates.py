@@ -55,7 +55,7 @@ def compared(
         what = f"--attention-copies {asked['attention_copies']} does not divide {asked['gpus']} GPUs."
         raise UsageError(what, "Every copy of the attention layers takes as many GPUs (--gpus).")
     question, model = Question(**asked), load_move_model()
-    reference, each, levers, outside = catalog.gpus[model.profiles.reference], "", (), ()
+    reference, each, outside = catalog.gpus[model.profiles.reference], "", ()
     if power_limit is not None or sm_clock is not None:
         answer, more, rows = _slower(question, source, target, reference, power_limit, sm_clock, power_at_work)
         blocked = (*sku_comparison.blocks(question, source, target), *answer.blocked_by)
@@ -64,9 +64,8 @@ def compared(
         raise UsageError("--power-at-work needs --power-limit or --sm-clock.", "Add one of them.")
     else:
         answer, how = sku_comparison.compare(question, source, target, reference, model), f"to {target.name}"
-        blocked, outside, levers = answer.blocked_by, answer.outside, capacity_plan.levers_of(question, target)
+        blocked, outside = answer.blocked_by, answer.outside
         more: dict[str, object] = {"speedup": answer.speedup, "outside": [asdict(reason) for reason in outside]}
-        more |= {"levers": [asdict(lever) for lever in levers]} if levers else {}
         each, pace = (", for each token", "many tokens a second") if answer.in_flight else ("", "fast")
         rows = [("speed", f"{answer.speedup:.2f} times as {pace}")]
         if profile_of(question) is None:
@@ -80,7 +79,7 @@ def compared(
     document |= {"time_ratio": asdict(answer.time_ratio), "blocked_by": [asdict(reason) for reason in blocked]}
     time = ("time", f"{time_words(answer.time_ratio)}{each}; 80 % prediction interval")
     rows = [time, *rows, ("basis", answer.basis)]
-    for name, texts in (("outside", outside), ("blocked", blocked), ("lever", levers)):
+    for name, texts in (("outside", outside), ("blocked", blocked)):
         rows += [(name, str(text)) for text in texts]
     work = [question.phase, question.precision]
     work += [f"{question.params / 1e9:g} B parameters"] if question.params else []
@@ -193,7 +192,7 @@ def planned(
     serving = capacity_plan.plan_serving(wanted, catalog, model, nodes)
     if not training and not serving:
         raise NothingToDo("No node of the catalog can train or serve this model.", _LESS)
-    notes, levers = [], capacity_plan.levers_of_plan(wanted, serving, catalog, model, nodes)
+    notes = []
     if not training:
         text = (
             "No node of the catalog trains it: none holds the states and a sequence of {context} tokens, or none with "
@@ -213,8 +212,7 @@ def planned(
         document[name] = [_plan_json(plan) for plan in plans[: _OTHERS + 1]]
         lines += ["", f"{name.capitalize()}, {precision}", *_proposal(plans)] if plans else []
     document["notes"] = [asdict(note) for note in notes]
-    document |= {"levers": [asdict(lever) for lever in levers]} if levers else {}
-    lines += ["", *map(str, (*notes, *levers))] if notes or levers else []
+    lines += ["", *map(str, notes)] if notes else []
     return document, "\n".join([*lines, "", _ESTIMATED])
 
 

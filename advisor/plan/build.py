@@ -16,8 +16,7 @@ from ..core.advice_types import Recommendation
 from ..core.coded_text import CodedText, all_of, coded
 from ..core.frame import Frame
 from ..pipeline import Reasoned
-from ..recommend.constraints import NODES_SHARED
-from ..recommend.evidence import GAP_MAX
+from ..recommend.constraints import GAP_MAX, NODES_SHARED
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
 from ..recommend.pricing import Price

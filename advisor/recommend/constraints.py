@@ -11,6 +11,12 @@ from ..core.coded_text import CodedText, coded
 from .groups import Group
 from .prediction import LINK_IN_USE, USE_NAMES
 
+# Share of the time that may be missing: beyond it, what the GPUs did is unknown.
+GAP_MAX = 0.01
+# What idleness rests on: three signals of different origin, so that no stuck one alone makes a GPU idle.
+REST = frozenset({"engine_active", "mem_used", "power"})
+# What every statement of use and demand rests on.
+WORK = REST | {"tensor_active", "dram_active"}
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
 MEMORY_SHARE = 0.90
 HOST_BOUND = 0.5  # share of busy time from which the host or launches, not the GPU, set the pace
@@ -177,9 +183,7 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterato
             yield coded("fabric-missing", "{what} needs a fabric, and this node has none", what=what)
     elif source_node is not None and source_node.fabric.bytes_per_second:
         here = source_node.fabric.bytes_per_second / source_node.gpu_count
-        if not (there := (node.fabric.bytes_per_second or 0.0) / node.gpu_count):
-            yield coded("fabric-rate-unknown", "fabric rate per GPU unknown")
-        elif there < here:
+        if (there := (node.fabric.bytes_per_second or 0.0) / node.gpu_count) < here:  # 0: not known
             what = f"its fabric is slower per GPU ({there * 8e-9:.0f} instead of {here * 8e-9:.0f} Gb/s)"
             yield CodedText("fabric-slower", what, {"bytes_per_second": there, "bytes_per_second_today": here})
 
@@ -200,6 +204,5 @@ def has_precision(sku: GpuSku, precision: str) -> bool:
 
 
 def _capability(sku: GpuSku) -> tuple[int, int] | None:
-    """Compute capability as numbers; None where the catalog has none (other vendors)."""
     match = re.fullmatch(r"(\d+)\.(\d+)", sku.compute_capability)
     return (int(match.group(1)), int(match.group(2))) if match else None

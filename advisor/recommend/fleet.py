@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...rules.catalog.loader import NVLINK_PRIORS, Catalog, Premium
+from ...rules.catalog.loader import NVLINK_PRIORS, Catalog
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ...rules.models import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
@@ -24,8 +24,7 @@ from ..core.formatting import listed
 from ..core.frame import Window
 from ..core.timestamps import rfc3339
 from ..core.worth import HOURS_PER_MONTH
-from .constraints import fewer_gpus_gates
-from .evidence import WORK
+from .constraints import WORK, fewer_gpus_gates
 from .groups import Group
 from .predict.calibration import NO_SITE, Site
 from .predict.clock_model import ClockMove
@@ -40,7 +39,7 @@ Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none
 
 @dataclass(frozen=True)
 class Found:
-    """A finding and what recommendations need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
+    """A finding and what recommendations need: its group (None: bare GPUs), nodes and bare GPUs.
     `fault`: the bottleneck to fix first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
     `answered_by`, `waste`: as its rule has them. `notes`: what should be read beside it."""
 
@@ -48,7 +47,6 @@ class Found:
     group: Group | None
     nodes: tuple[NodeFacts, ...]
     bare: tuple[BareGpu, ...] = ()
-    premium: Premium | None = None
     fault: str | None = None
     clock: ClockMove | None = None
     faulty: frozenset[str] = frozenset()
@@ -73,14 +71,8 @@ class Unjudged:
     note: CodedText | None = None
 
 
-@dataclass(frozen=True)
-class Clean:
-    """A node or a workload that a rule judged without a finding."""
-
-    about: Group | NodeFacts
-
-
-Outcome = Found | Unjudged | Clean
+# What a rule says: a finding, why there is none, or the node or the workload that it judged without one.
+Outcome = Found | Unjudged | Group | NodeFacts
 
 
 def node_words(nodes: Sequence[NodeFacts]) -> str:
@@ -222,35 +214,34 @@ class Fleet:
     def nvlink(self, node: NodeFacts) -> bool | None:
         """Whether a node joins its GPUs by NVLink (True) or by PCIe alone (False), by the catalog; None: not known."""
         sku, gpu = self.book.sku_of(node), self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
+        joined = apart = False
         if sku is not None:
             joined, apart = sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS, sku.intra_node_link == "pcie"
-        else:
-            # Of an unknown node: a GPU made without NVLink has none, modules on a board are joined, cards may be
-            # bridged.
-            apart = gpu is not None and gpu.link_bytes_per_second is None
-            modules = gpu is not None and gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name
-            joined = modules and node.gpu_count > 1 and not apart
+        elif gpu is not None:
+            # A GPU made without NVLink has none, modules on a board are joined, cards may be bridged.
+            apart = gpu.link_bytes_per_second is None
+            joined = gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name and node.gpu_count > 1 and not apart
         return True if joined else False if apart else None
 
     @cached_property
     def free(self) -> Mapping[str, list[BareGpu]]:
         """Node -> its GPUs with hours that no workload accounts for; nodes without any are left out."""
-        free: dict[str, list[BareGpu]] = {}
+        free: dict[str, list[BareGpu]] = defaultdict(list)
         for gpu in self.verdicts.bare:
-            free.setdefault(gpu.node, []).append(gpu)
-        return free
+            free[gpu.node].append(gpu)
+        return dict(free)
 
     @cached_property
-    def _on(self) -> Mapping[str, list[Group]]:
-        on: dict[str, list[Group]] = {}
+    def _on(self) -> Mapping[str, dict[str, Group]]:
+        on: dict[str, dict[str, Group]] = defaultdict(dict)
         for group in self.groups:
-            for node in dict.fromkeys(node for w in group.workloads for node in w.nodes):
-                on.setdefault(node, []).append(group)
-        return on
+            for node in (node for w in group.workloads for node in w.nodes):
+                on[node][group.series_id] = group
+        return dict(on)
 
     def groups_on(self, nodes: Iterable[NodeFacts]) -> list[Group]:
         """The groups that ran on any of these nodes in the window, each once."""
-        return list({group.series_id: group for node in nodes for group in self._on.get(node.node, ())}.values())
+        return list({key: group for node in nodes for key, group in self._on.get(node.node, {}).items()}.values())
 
     @cached_property
     def idle_hours(self) -> Mapping[str, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
@@ -24,6 +24,7 @@ from ..classify.types import NodeFacts, Verdicts
 from ..core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation
 from ..core.coded_text import CodedText
 from ..core.formatting import counted, listed
+from ..core.scalars import known
 from ..core.verdict_types import WorkloadVerdict
 
 # Bases without a commitment: a node on these is returned from one hour to the next.
@@ -155,8 +156,8 @@ class PriceBook:
         id_ = f"{name}@{ANY_REGION}:{basis}-by-{by}"
         return Price(id_, name, ANY_REGION, usd, basis, source, self.hourly.as_of)
 
-    def _regions(self, sku: NodeSku) -> Iterator[str]:
-        yield from dict.fromkeys((*(p.region for p in self.team if p.sku == sku.name), *(p.region for p in sku.prices)))
+    def _regions(self, sku: NodeSku) -> dict[str, None]:
+        return dict.fromkeys((*(p.region for p in self.team if p.sku == sku.name), *(p.region for p in sku.prices)))
 
 
 def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
@@ -233,20 +234,16 @@ def standings(
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
     """The workloads with `cost_usd`: all their hours at their nodes' prices; of shared GPUs a part. None: no price."""
-    prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
-    rates = {node: rate for node, rate in prices.items() if rate is not None}
+    rates = {n.node: math.nan if (rate := book.per_gpu_hour(n)) is None else rate for n in verdicts.nodes}
     rows = verdicts.occupancy
-    row = rows[rows["class"].isin(("workload", "allocated_idle"))]
-    costs: dict[str, float] = {}
-    for key, hours in row.groupby(["workload_id", "node"])["gpu_hours"].sum().items():
-        workload, node = (str(part) for part in key)  # type: ignore[attr-defined]
-        costs[workload] = costs.get(workload, 0.0) + rates.get(node, math.nan) * float(hours)
+    held = rows[rows["class"].isin(("workload", "allocated_idle"))]
+    usd = held["gpu_hours"].astype(float) * held["node"].map(rates).astype(float)
+    costs = usd.groupby(held["workload_id"]).sum(skipna=False).to_dict()
 
     def cost(w: WorkloadVerdict) -> float | None:
-        value = costs.get(w.id)
-        if w.shared:
-            value = w.gpu_hours * sum(rates.get(node, math.nan) for node in w.nodes) / len(w.nodes)
-        return value if value is not None and math.isfinite(value) else None
+        if not w.shared:
+            return known(costs.get(w.id))
+        return known(w.gpu_hours * sum(rates.get(node, math.nan) for node in w.nodes) / len(w.nodes))
 
     return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)
 

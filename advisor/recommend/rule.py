@@ -14,7 +14,7 @@ from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.formatting import dated, usd
 from ..core.ids import stable_id
-from .fleet import Clean, Fleet, Found, Outcome, Unjudged, Waste, node_words, series_label
+from .fleet import Fleet, Found, Outcome, Unjudged, Waste, node_words, series_label
 from .groups import Group
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
@@ -175,7 +175,7 @@ class WorkloadRule(Rule):
                 enough = fleet.waste_ready(group) and group.observed_hours >= floor
                 verdict = None if enough else seen_too_short(floor)
             verdict = verdict or self.judge(fleet, group, limits)
-            yield Unjudged(verdict, group.nodes, group) if isinstance(verdict, CodedText) else verdict or Clean(group)
+            yield Unjudged(verdict, group.nodes, group) if isinstance(verdict, CodedText) else verdict or group
 
 
 def seen_too_short(floor: float) -> CodedText:

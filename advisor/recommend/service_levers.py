@@ -1,14 +1,13 @@
-"""What a lower precision would change for a service: fewer GPUs a copy, or smaller ones, by its weights and cache. No
-sum includes a lever: no counter shows whether answers stay good."""
+"""What a lower precision would change for a service: fewer GPUs a copy, by its weights and cache. No sum includes a
+lever: no counter shows whether answers stay good."""
 
 from __future__ import annotations
 
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from ...rules.catalog.types import GpuSku
 from ...rules.models import ServedModels
@@ -16,11 +15,9 @@ from ...rules.policy.labels import ON_DEMAND_KINDS
 from ..core.advice_types import Action, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.verdict_types import WorkloadVerdict
-from .constraints import arm_host, other_stack, room_bytes
+from .constraints import has_precision, room_bytes
 from .fleet import Fleet
 from .groups import Group
-from .predict.capacity_plan import CHECK, usable
-from .predict.sku_comparison import PCIE_GROUP_MAX
 from .prediction import BYTES, rates_of
 
 SERVING = (*ON_DEMAND_KINDS, "batch-inference")
@@ -60,6 +57,11 @@ _EXPERTS = re.compile(r"\d+x\d|\d+b-\d+e(?![a-z0-9])", re.ASCII)
 _CACHED = re.compile(r"models--[^/]*?--([^/]+)")
 _WORD = re.compile(r"[^a-z0-9.]+")
 _NAME_MAX = 120
+# Below each precision those that engines serve in, the least change first.
+_SMALL = ("fp8", "int8", "fp4", "int4")
+_LOWER = {"fp32": ("bf16", *_SMALL), "bf16": _SMALL, "fp16": _SMALL, "fp8": _SMALL[2:], "int8": _SMALL[2:]}
+# What arithmetic cannot show. Every lever includes it.
+_CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
 # Of one series: what a lower precision would change, or why that is not known. Empty: nothing is gained.
 Levers = tuple[CodedText, ...] | CodedText
 
@@ -87,10 +89,11 @@ class _Held:
     def weights(self, precision: str) -> float:
         return self.model.params * BYTES[precision]
 
-    def least(self, precision: str, sku: GpuSku, most: int) -> int:
-        """The least GPUs that hold a copy, a power of two or `most`; more than `most`: it does not fit."""
-        needed, room = self.weights(precision) + self.cache_bytes, room_bytes(sku.mem_bytes)
-        return next((n for n in sorted({*(1, 2, 4, 8), most}) if n <= most and needed <= n * room), most + 1)
+    def least(self, precision: str) -> int:
+        """The least GPUs that hold a copy, a power of two or today's; more than these: it does not fit."""
+        needed, room = self.weights(precision) + self.cache_bytes, room_bytes(self.sku.mem_bytes)
+        counts = sorted({*(1, 2, 4, 8), self.gpus})
+        return next((n for n in counts if n <= self.gpus and needed <= n * room), self.gpus + 1)
 
 
 def levers_by_workload(fleet: Fleet, served_models: ServedModels) -> Mapping[str, Levers]:
@@ -119,13 +122,15 @@ def service_levers(fleet: Fleet, group: Group, served_models: ServedModels) -> L
     held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
         return held
-    # Fewer GPUs of the kind it holds, where they would not do in today's precision.
-    before, fewer = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus), list[CodedText]()
-    for precision in usable(held.sku, held.model.precision):
-        if (least := held.least(precision, held.sku, held.gpus)) < before:
-            fewer.append(_lever(held, precision, held.sku, least))
+    # Fewer GPUs, where they would not do in today's precision.
+    before, fewer = min(held.least(held.model.precision), held.gpus), list[CodedText]()
+    has = [lower for lower in _LOWER.get(held.model.precision, ()) if has_precision(held.sku, lower)]
+    # One a size: integers only where there is no float of that size.
+    for precision in (lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has):
+        if (least := held.least(precision)) < before:
+            fewer.append(_lever(held, precision, least))
             before = least
-    return (*fewer, *islice(_smaller(held, fleet, group), 2))
+    return tuple(fewer)
 
 
 def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
@@ -148,24 +153,10 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
     return _Held(model, gpus, sku, max(used - weights, 0.0) * (1.0 if full is None else full), full is not None)
 
 
-def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
-    """GPUs with less memory that are sold there, the largest first, that do only in a lower precision."""
-    sold: dict[str, tuple[GpuSku, int]] = {}  # with how many of it a node has
-    for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
-        gpu = fleet.catalog.gpu(node.gpu)
-        if gpu and gpu.mem_bytes < held.sku.mem_bytes and not (other_stack(held.sku, gpu) or arm_host(held.sku, gpu)):
-            sold[gpu.name] = gpu, max(sold.get(gpu.name, (gpu, 0))[1], node.gpu_count)
-    for sku, together in sorted(sold.values(), key=lambda entry: (-entry[0].mem_bytes, entry[0].name)):
-        most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
-        if held.least(held.model.precision, sku, most) > most:
-            options = ((p, sku, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
-            yield from islice((_lever(held, *option) for option in options if option[2] <= most), 1)
-
-
-def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
-    model, weights, now = held.model, held.weights(precision), held.weights(held.model.precision)
+def _lever(held: _Held, precision: str, gpus: int) -> CodedText:
+    model, sku, weights, now = held.model, held.sku, held.weights(precision), held.weights(held.model.precision)
     needed = weights + held.cache_bytes
-    here, there = rates_of(held.sku, model.precision), rates_of(sku, precision)
+    here, there = rates_of(sku, model.precision), rates_of(sku, precision)
     read = matrix = None
     assumed, text = True, ""
     if here is not None and there is not None:
@@ -177,12 +168,12 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     cached = "with its peak cache" if held.cache_told else "with its full cache (use unknown)"
     return CodedText(
         "lever-precision",
-        f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
+        f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus}. "
         f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, {needed / 1e9:.0f} GB "
-        f"{cached}.{text} {CHECK}",
+        f"{cached}.{text} {_CHECK}",
         {
             "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
-            "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
+            "sku": sku.name, "gpus": gpus, "sku_now": sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
             "weights_bytes_now": now, "cache_bytes": held.cache_bytes, "cache_use_measured": held.cache_told,
             "room_bytes": gpus * room_bytes(sku.mem_bytes), "read_time_ratio": read, "matrix_rate_ratio": matrix,
             "rates_assumed": assumed,

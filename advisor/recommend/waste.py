@@ -12,8 +12,8 @@ from ...rules.policy.thresholds import RISING, Condition, CustomRule, CustomRule
 from ..core.advice_types import Action, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed
-from ..core.timestamps import day, span
-from .fleet import SIZING_RULE, Fleet, Found, Unjudged, Waste, as_percent, series_label
+from ..core.timestamps import day
+from .fleet import SIZING_RULE, Fleet, Found, Unjudged, Waste, as_percent
 from .groups import Group
 from .rule import LIMIT_SHARE, Rule, Verdict, WorkloadRule, seen_too_short
 from .rules import RULES
@@ -70,12 +70,7 @@ class _OwnRule(WorkloadRule):
         if len(values) < len(custom_rule.conditions):
             return coded("feature-not-measured", "what the rule asks for was not measured in every run")
         if group.observed_hours < custom_rule.coverage_hours:
-            seen = span(group.observed_hours * 3600)
-            text = f"{self.id} appears to apply to {series_label(group)} ({seen} of data); "
-            fields = {"rule": self.id, "hours": group.observed_hours, "needed_hours": custom_rule.coverage_hours}
-            text += f"a finding needs {custom_rule.coverage_hours:g} h."
-            note = CodedText("custom-rule-seen-too-short", text, fields)
-            return Unjudged(seen_too_short(custom_rule.coverage_hours), group.nodes, group, note=note)
+            return seen_too_short(custom_rule.coverage_hours)
 
         def words(unit: str, value: float) -> str | None:
             bare = unit in ("count", "correlation", "0 or 1")

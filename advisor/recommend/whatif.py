@@ -25,7 +25,7 @@ from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .prediction import SAME_GPU, Array, Factors, Phase, Prediction, Use, not_measured, time_ratio
 from .pricing import cash_of
-from .rules.energy import worth_words
+from .rules.oversized import worth_words
 
 SEED = 20
 
@@ -78,7 +78,6 @@ class WhatIfResult:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is known to block it."""
         return not self.blocked_by and not self.missing
 
     @property
@@ -190,10 +189,8 @@ class _Evaluation:
 
     def _moved(self) -> GpuSku | None:
         group, source, gpu = self.base.group, self.source, None
-        if source is None:
-            self._lacks("gpus-not-in-catalog", "the catalog has no data for its GPUs")
-        elif not group.nodes:
-            self._lacks("nodes-unknown", "its nodes are unknown")
+        if source is None or not group.nodes:
+            self._lacks("gpus-not-in-catalog", "the catalog has no data for its GPUs, or its nodes are unknown")
         elif self.stays:
             gpu = source
         elif self.target is None:
@@ -223,8 +220,7 @@ class _Evaluation:
             text = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
             self._lacks("slice-of-another-gpu", text, gpu=gpu.name, today=today)
         elif group.shared or group.gpus_per_replica != 1:
-            code = "slice-of-shared-gpu" if group.shared else "slice-of-larger-replica"
-            self._lacks(code, "slices are predicted only for replicas with one whole GPU each")
+            self._lacks("slice-of-larger-replica", "slices are predicted only for replicas with one whole GPU each")
         else:
             text = "the catalog has no instance {instance} of {gpu}"
             self._lacks("no-such-instance", text, instance=asked, gpu=today)
@@ -303,11 +299,10 @@ class _Evaluation:
         price = base.price if self.stays else self.fleet.book.beside(node, target.name) if target else None
         if price is None and target is not None and target.provider != node.provider:
             price = min(target.prices, key=lambda p: (p.usd_per_hour, p.region), default=None)
-        if self.choice.usd_per_hour is not None:
+        if (usd := self.choice.usd_per_hour) is not None:
             sku = target.name if target is not None else base.group.lead.node_sku or "node"
             region = price.region if price is not None else node.region or "any region"
-            usd, at = self.choice.usd_per_hour, day(self.fleet.at)
-            return Price(f"chosen:{sku}", sku, region, usd, "chosen", "entered here", at)
+            return Price(f"chosen:{sku}", sku, region, usd, "chosen", "entered here", day(self.fleet.at))
         if price is None:
             where = f" in {node.region}" if node.region and not self.stays else ""
             what = f"{target.name if target else 'its nodes'}{where}"
@@ -330,13 +325,11 @@ class _Evaluation:
             return Saving(draws, (base.price, then.price), here * self.hours, *cash)
         if self.stays and then.nodes >= base.nodes:
             return None  # nothing becomes free, and nothing was expected to
-        if base.mixed or not base.whole:
-            self.blocked.append(NODES_MIXED if base.mixed else NODES_SHARED)
-        elif self.stays:
+        if self.stays and base.whole and not base.mixed:
             text = "The current nodes are {basis}: freed nodes are capacity, not cash."
             self.notes.append(coded("capacity-no-cash", text, basis=base.price.basis))
         else:
-            self.blocked.append(paid_on_top(base))
+            self.blocked.append(NODES_MIXED if base.mixed else paid_on_top(base) if base.whole else NODES_SHARED)
         return None
 
     def _held_to_class(self) -> None:

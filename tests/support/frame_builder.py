@@ -2,19 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.telemetry import queries
 from skuwise.agent.metrics import BIN_EDGES
+
+from .rulebooks import rulebook
 
 HOUR = 3600.0
 START = 1_788_000_000.0 // HOUR * HOUR  # a full hour; nothing depends on which
 GIB = 1024.0**3
 
-# An H100 that nobody uses. Columns of the frame's `gpu`, hourly means; p95 and max follow unless given.
+# An unused H100. Columns of the frame's `gpu`, hourly means; p95 and max follow unless given.
 FREE: Mapping[str, float] = {
     "gpu_util": 0.0, "sm_active": 0.0, "sm_occupancy": 0.0, "tensor_active": 0.0, "dram_active": 0.0,
     "fp64_active": 0.0, "fp32_active": 0.0, "mem_used_bytes": 0.0, "power_watts": 70.0, "sm_clock_hertz": 1.98e9,
@@ -160,3 +165,20 @@ def table(rows: list[dict[str, object]], columns: Sequence[str], numbers: Sequen
             made[name].notna(), None
         )  # fmt: skip
     return made.assign(**{name: BinsArray.of(made[name]) for name in columns if name.endswith("_bins")})
+
+
+def alone(
+    values: Mapping[str, float], *, hours: int = 36, gpus: int = 2, name: str = "NVIDIA H100 80GB HBM3",
+    work: Mapping[str, Any] | None = None, port: float | None = None, **extra: Any,
+) -> WorkloadVerdict:  # fmt: skip
+    """The verdict on one workload that does one thing all along, alone on a node with `gpus` GPUs that the driver calls
+    `name`. `work`: its identity; `port`: use of a fabric port; `extra`:
+    as of `FrameBuilder.use`."""
+    b = FrameBuilder(hours=hours)
+    uuids = b.node(gpus=gpus, sku=None, name_of_gpu=name)
+    for uuid in uuids:
+        b.use(values, uuid=uuid, **extra)
+    if port is not None:
+        b.port(port)
+    b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))
+    return judge(b.frame(), rulebook()).workloads[0]

@@ -20,14 +20,13 @@ import pandas as pd
 from ...core.advice_types import Reconciliation
 from ...core.energy_types import EnergyPhase
 from ...core.frame import Frame
+from ...core.segments import Floats
 from ...core.verdict_types import Phase, WorkloadVerdict
 from ..features.soundness import WATTS_MOST
 from ..types import NodePower, TokenEnergy
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.sku_lookup import GpuIndex, whole_gpus
-
-Floats = npt.NDArray[np.float64]
 
 PLACE = ["node", "gpu_uuid", "class", "workload_id"]
 COLUMNS = [*PLACE, "gpu_hours"]

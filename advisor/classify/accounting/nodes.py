@@ -16,6 +16,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.column_rows import BinsArray, ColumnRows, Matrix, bins_quantiles
 from ...core.frame import Frame, Key
 from ...core.scalars import Record, records, text
+from ...core.segments import Floats, Ints
 from ...core.verdict_types import INFERRED
 from ..features.soundness import CONTRADICTIONS
 from ..features.utilization import FAILED
@@ -33,7 +34,6 @@ _READ = [
     "ts", "observed_seconds", "util_mean", "util_max", "util_p95", "active_fraction", "line_rate_bytes_per_second",
     "link_layer",
 ]  # fmt: skip
-Ints = npt.NDArray[np.intp]
 
 
 def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
@@ -55,10 +55,7 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
         if not compute_ports:
             layer = None
             if absent is None:  # then there are ports
-                which, article = (
-                    ("its only port", "it") if len(every) == 1 else (f"any of its {len(every)} ports", "one")
-                )
-                reason = f"Unknown whether {which} belongs to a compute fabric. Set fabric_roles if {article} does."
+                reason = "Unknown whether any port belongs to a compute fabric. Set fabric_roles if one does."
                 absent = CodedText("no-compute-port", reason)
                 layer = "Ethernet" if all(port["ethernet"] for port in every) else None
             out[node] = FabricFacts((), False, absent.text, None, None, 0.0, None, None, layer, code=absent.code)
@@ -165,7 +162,6 @@ PRESENT_SECONDS = 2 * 3600.0
 HELD_MEM_RATIO = 0.01
 FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
 _MEASURES = ("fault", "idle", "g", "g_max", "m", "power", "idle_power", "mem")
-Floats = npt.NDArray[np.float64]
 
 
 def node_facts(
@@ -287,6 +283,11 @@ def bare_gpus(  # noqa: PLR0917
         if w.sum() <= 0:
             continue
         above, sku, highest = frame.parents.get(key), index.sku(*key), column_rows["g_max"]
+        fault, share = None, float(np.average(column_rows["fault"], weights=w))
+        if share >= FAULT_SHARE_MIN:
+            named = [d.text for d in doubts if d.code in CONTRADICTIONS and (d.node, d.gpu_uuid) == key]
+            fault = f"One of the two signals is wrong, in {100 * share:.0f} % of the GPU's free time."
+            fault = " ".join((*named, fault))
         out.append(BareGpu(
             node=key[0], gpu_uuid=key[1], gpu_sku=sku.name if sku else None, last_ts=float(column_rows["ts"].max()),
             hours=float(w.sum() / 3600), idle_hours=float(w[idle].sum() / 3600),
@@ -296,19 +297,11 @@ def bare_gpus(  # noqa: PLR0917
             idle_power_watts=_average(column_rows["idle_power"], w),
             busy_hours=float(unnamed[~idle].sum()) / 3600 + inferred.get(key, 0.0),
             held_hours=float(unnamed[column_rows["mem"] >= HELD_MEM_RATIO].sum()) / 3600,
-            telemetry_fault=_fault_words(key, float(np.average(column_rows["fault"], weights=w)), doubts),
+            telemetry_fault=fault,
             part=float(np.average(column_rows["part"], weights=w)) if above is not None else 1.0,
             parent_uuid=above[1] if above is not None else None, profile=index.profiles.get(key),
         ))  # fmt: skip
     return tuple(out)
-
-
-def _fault_words(key: Key, share: float, doubts: Sequence[Doubt]) -> str | None:
-    """Why a GPU's signals contradict one another, if they do in more than a blip of its time (`share`)."""
-    if share < FAULT_SHARE_MIN:
-        return None
-    named = [doubt.text for doubt in doubts if doubt.code in CONTRADICTIONS and (doubt.node, doubt.gpu_uuid) == key]
-    return " ".join((*named, f"One of the two signals is wrong, in {100 * share:.0f} % of the GPU's free time."))
 
 
 def _average(values: Floats, weights: Floats) -> float | None:

@@ -16,12 +16,9 @@ from ...core.coded_text import UNSPECIFIED, CodedText, coded
 from ...core.column_rows import ColumnRows
 from ...core.formatting import MEASURES as NAMES
 from ...core.formatting import seconds_words
-from ...core.frame import Window
 from ...core.scalars import Record, records
-from ...core.timestamps import minute, span
 from ...core.verdict_types import (
     Coverage,
-    KindVerdict,
     Latency,
     LatencyBasis,
     LatencyFigures,
@@ -60,9 +57,9 @@ def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
     return {str(key): float(value) / HOUR for key, value in per_hour.groupby(level=0).sum().items()}
 
 
-def workload_verdicts(  # noqa: PLR0917
+def workload_verdicts(
     pieces: Sequence[Piece], wholes: Sequence[Judgement], phases: Sequence[tuple[Judgement, tuple[Phase, ...]]],
-    parts: npt.NDArray[np.float64], series_hours: Mapping[str, float], inputs: JudgementInputs,
+    parts: npt.NDArray[np.float64], inputs: JudgementInputs,
 ) -> list[WorkloadVerdict]:  # fmt: skip
     """One verdict for each workload. `pieces`: all rows of each; `wholes`: judged over them; `phases`: the judgement as
     its phases leave it, and these; `parts`: the part of a GPU that each row stands for."""
@@ -72,9 +69,9 @@ def workload_verdicts(  # noqa: PLR0917
     absences: dict[str, list[tuple[int, Record]]] = {}
     for n, row in enumerate(records(inputs.frame.absences)):
         absences.setdefault(str(row["node"]), []).append((n, row))
-    frame, book, out = inputs.frame, inputs.book, []
+    frame, out = inputs.frame, []
     serving = dict(iter(frame.serving.groupby("workload_id", sort=False))) if len(frame.serving) else {}
-    full, floor_hours = book.bottlenecks["capacity_kv_p95_min"].value, book.floor_hours
+    full = inputs.book.bottlenecks["capacity_kv_p95_min"].value
     each = zip(pieces, wholes, phases, lengths, strict=True)
     for n, (piece, whole, (judged, own_phases), length) in enumerate(each):
         session = piece.session
@@ -101,7 +98,6 @@ def workload_verdicts(  # noqa: PLR0917
         sliced = seconds is not None and any(key in frame.parents for key in session.gpus)
         part = float(np.average(parts[piece.rows["row"]], weights=seconds)) if sliced else 1.0
         share = float((piece.rows["share"] * seconds).sum() / seconds.sum()) if seconds is not None else 1.0
-        hours = series_hours.get(session.series_id, 0.0)
         out.append(WorkloadVerdict(
             id=session.workload_id, series_id=session.series_id, name=session.name,
             owner=Owner(session.team, session.user, session.account, session.namespace), basis=session.basis,
@@ -109,7 +105,7 @@ def workload_verdicts(  # noqa: PLR0917
             nodes=session.nodes, gpus=tuple(uuid for _, uuid in session.gpus),
             gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
             start=session.start, end=session.end, gpu_hours=features.get("hours", 0.0) * part * share, gpu_part=part,
-            cost_usd=None, kind=_with_floor(judged.kind, session, hours, floor_hours, frame.window),
+            cost_usd=None, kind=judged.kind,
             bottleneck=bottleneck, phases=own_phases, features=features,
             coverage=Coverage(round(piece.observed_share, 4), resolution, texts, codes),
         ))  # fmt: skip
@@ -149,26 +145,6 @@ def _missing(
                     what=what, sku=sku.name,
                 )  # fmt: skip
     return missing
-
-
-def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: float, window: Window) -> KindVerdict:
-    """Say from when a verdict on waste will be possible, where it is not yet. `hours`: of all runs of its series."""
-    if hours >= floor_hours:
-        return kind
-    observed, floor = span(hours * HOUR), f"{floor_hours:.0f} h"
-    fields = {"hours": hours, "needed_hours": floor_hours}
-    if session.last_seen < window.end - HOUR:
-        code, text = "ended-too-early", f"Ended after {observed} of data: waste detection needs {floor}."
-    elif window.hours < floor_hours <= (window.end - session.first_seen) / HOUR:
-        code, short = "window-too-short", f"Window of {span(window.seconds)} is too short for waste detection."
-        text = f"{short} Use --since to cover {floor} or more."
-        fields["window_seconds"] = window.seconds
-    else:
-        code, ready = "waste-not-judged-yet", window.end + (floor_hours - hours) * HOUR
-        so_far = f"{observed} of data so far: waste detection needs {floor}"
-        text = f"{so_far}, reached at {minute(ready)} if the workload keeps running."
-        fields["ready_ts"] = ready
-    return replace(kind, evidence=(*kind.evidence, CodedText(code, text, fields)))
 
 
 def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows:
@@ -268,11 +244,9 @@ def _latency(
     label = classes.kinds.get(kind)
     if label is None:
         return None
-    because = (
-        "no engine histogram reports how long its requests wait" if not figures
-        else "its engine does not report time to first token" if "first_token" not in figures
-        else "too few requests were counted to measure it"
-    )  # fmt: skip
+    because = "too few requests were counted to measure it"
+    if "first_token" not in figures:
+        because = "no engine histogram reports its time to first token"
     return given(label, "kind", coded(
         "latency-class-of-kind",
         "Latency class {label}: default for {kind}. No site rule names the workload, and {because}.",

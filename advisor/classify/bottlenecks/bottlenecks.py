@@ -18,12 +18,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
-from ...core.column_rows import with_one_nothing
-from ...core.segments import runs
-from .links import Lateness, Links
+from ...core.column_rows import Columns, with_one_nothing
+from ...core.segments import Floats, Mask, runs
+from .links import Links
 
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 Numbers = Mapping[str, Floats]
 
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
@@ -37,7 +35,7 @@ _LOOSE = ("idle", "unknown")
 
 
 def label_rows(
-    gpu: pd.DataFrame, rows: pd.DataFrame, ranks: Lateness, links: Links, thresholds: Mapping[str, Threshold]
+    gpu: pd.DataFrame, rows: pd.DataFrame, ranks: Columns, links: Links, thresholds: Mapping[str, Threshold]
 ) -> pd.DataFrame:
     """The measures with the bottleneck of every row of the frame's `gpu` as `label` (``unknown``: too little is
     measured), and: `several`, `late`, `waiting` (flags), `lost` (share of time) of its rank, `starved` (the engine
@@ -51,7 +49,7 @@ def label_rows(
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
     r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
     idle, fault = rows["idle"].to_numpy(bool), rows["fault"].to_numpy(bool)
-    first = [("unknown", fault), ("idle", idle), ("straggler", ranks.waiting)]
+    first = [("unknown", fault), ("idle", idle), ("straggler", ranks["waiting"].astype(np.bool_))]
     with np.errstate(invalid="ignore", divide="ignore"):
         entering, flags = _answers(r, t, links)
         leaving, _ = _answers(r, _leaving(t), links)
@@ -71,8 +69,7 @@ def label_rows(
     lacks = np.where(flags.pop("works_thinly") & unsettled, links.lacks, "")
     lacks = np.where(unsettled & (r["g"] < t["busy_share_min"]), "work", np.where(blind, "activity", lacks))
     about = {
-        "label": words[label], "several": ranks.several,
-        "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": words[hostless],
+        "label": words[label], **ranks, "hostless": words[hostless],
         "starved": flags["starved"], "thin": flags["thin"] & ~idle & ~fault,
         "wire": links.wire, "wire_bytes": links.wire_bytes,
         "nvlink_bytes": gpu[_NVLINK_MEANS].max(axis=1, skipna=False),

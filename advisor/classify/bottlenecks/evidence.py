@@ -8,18 +8,14 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...core.coded_text import CodedText, Scalar, coded
-from ...core.segments import over
+from ...core.segments import Floats, Mask, over
 from ...core.verdict_types import BottleneckVerdict
 from ..features.course import PieceRows
 from ..features.features import is_burst
 from ..workloads.session import kv_percentile
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 _HOUR = 3600.0
 # Hours with and without bursts from which on their work is compared: fewer may differ by chance.
@@ -41,9 +37,6 @@ SENTENCES = {
     "such hour.",
     "collectives-spin": "Engine busy, tensor cores and memory nearly idle for {share:.0%} of its busy time: typical of "
     "collectives that poll.",
-    "compute-or-link": "Compute at {compute:.0%} and a link at {link:.0%}: either may be the bottleneck. Samples of 1 "
-    "s would show which.",
-    "compute-or-rank": "Either compute-bound or waiting for one of its ranks. Samples of 1 s would show which.",
     "efficiency-assumed": "Sustained {what} of this GPU has not been measured. The median of other GPUs is assumed for "
     "this verdict only.",
     "fabric-use": "Fabric at {fabric:.0%} of line rate (mean); above 50 % in {busy_share:.0%} of seconds.",
@@ -133,9 +126,6 @@ def figures_behind(label: str, mean: Callable[[str], float]) -> list[CodedText]:
     if label == "latency" and not math.isnan(carried):
         text = f"Network ports nearly silent: the busiest carries {carried / 1e6:.3g} MB/s."
         said.insert(0, CodedText("ports-quiet", text, {"bytes_per_second": carried}))
-    if label == "network" and math.isnan(mean("i")) and not math.isnan(carried):
-        text = f"Busiest network port: {carried / 1e9:.2g} GB/s."
-        said.insert(-1, CodedText("port-rate", text, {"bytes_per_second": carried}))
     return said
 
 

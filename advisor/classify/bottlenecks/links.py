@@ -20,18 +20,14 @@ import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
 from ...core.coded_text import CodedText
-from ...core.column_rows import ColumnRows
+from ...core.column_rows import ColumnRows, Columns
 from ...core.frame import Frame
-from ...core.segments import Segments, grouped, runs
+from ...core.segments import Floats, Ints, Mask, Segments, grouped, runs
 from ...rulebook import Rulebook
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex, whole_gpus
 from .evidence import say
-
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 
 # Schedulers that name all nodes of a job. A pod or a process may be one of several that work together.
 _WHOLE_JOBS = frozenset({"slurm"})
@@ -81,7 +77,10 @@ def links_of(  # noqa: PLR0917
     # Work that is surely on several nodes sends something: counters of which not one moves stand still.
     still = silent & apart & ethernet & (columns["rdma"] == 0.0)
     # Missing data of one node of a job are not replaced by the silence of the others.
-    is_known, quiet = (_all_of(mask, frame.gpu, job) for mask in (is_known, silent & ~unseen & ~still))
+    quiet, at = silent & ~unseen & ~still, np.nonzero(job >= 0)[0]
+    moments = [job[at], *(frame.gpu[name].to_numpy(float)[at] for name in ("ts", "interval_seconds"))]
+    for mask in (is_known, quiet):  # a row without a job speaks for itself
+        mask[at] = pd.Series(mask[at]).groupby(moments).transform("min").to_numpy(bool)
     has_nvlink = index["nvlink"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
     within = np.where(has_nvlink, nvlink, np.where(index["pcie"].notna().to_numpy(bool), pcie, np.nan))
@@ -159,15 +158,6 @@ def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
     return out
 
 
-def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
-    """Whether it holds in all rows of the same job and moment; a row without a job speaks for itself."""
-    at = np.nonzero(job >= 0)[0]
-    keys = [job[at], *(gpu[name].to_numpy(float)[at] for name in ("ts", "interval_seconds"))]
-    out = mask.copy()
-    out[at] = pd.Series(mask[at]).groupby(keys).transform("min").to_numpy(bool)
-    return out
-
-
 def _mates(sessions: Sequence[Session]) -> dict[str, str]:
     """Workloads that may be parts of one job, with the job's name: of one name (but for their part in it), and begun
     together on several nodes. Schedulers that name all nodes of a job need no such guess."""
@@ -189,21 +179,12 @@ _SUSPECT_SHARE_MIN = 0.5
 _WAITS_MIN = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
-    """Per row of the measures: whether its workload has several ranks, whether it waits for another, whether it is the
-    one waited for, and the share of time that its workload's waiting ranks lose (NaN where none waits)."""
-
-    several: Mask
-    waiting: Mask
-    late: Mask
-    lost: Floats
-
-
 def lateness(
     gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
-) -> Lateness:
-    """Who waits for whom. `workload_rows`: whose they are; those of shared GPUs are left out."""
+) -> Columns:
+    """Who waits for whom, per row of the measures. `several`: its workload has several ranks; `waiting`: for another;
+    `late`: it is the one waited for; `lost`: share of time that the waiting ranks of its workload lose (NaN where none
+    waits). `workload_rows`: whose they are; those of shared GPUs are left out."""
     t = {name: threshold.value for name, threshold in thresholds.items()}
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
@@ -230,7 +211,7 @@ def lateness(
         several[at] = True
         waiting[at], late[at] = slowed & ~apart, slowed & apart
         share[at] = ranks.spread(lost)
-    return Lateness(several, waiting, late, share)
+    return {"several": several, "waiting": waiting, "late": late, "lost": share}
 
 
 def _one_apart(

@@ -6,7 +6,6 @@ is read in pieces of ten minutes. Memory is compared with itself in bytes, so th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,11 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.column_rows import ColumnRows, Columns
-from ...core.segments import Segments, group_highest, group_means, grouped, over, runs
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
+from ...core.segments import Floats, Ints, Mask, Segments, group_highest, group_means, grouped, over, runs
 
 
 @dataclass(frozen=True)
@@ -60,6 +55,8 @@ class PieceRows:
         return self.tables.measures[name][self.at].astype(np.bool_, copy=False)
 
     def gpu(self, name: str) -> Floats:
+        if name not in self.tables.gpu:
+            return np.full(len(self.at), np.nan)
         return self.tables.gpu[name][self.at].astype(np.float64, copy=False)
 
     def mean(self, name: str) -> Floats:
@@ -78,43 +75,27 @@ _CHANGE = 0.02  # of the memory in use: less is an allocator's noise
 _BETWEEN = (0.2, 0.7)  # of the usual level of an active hour: at work for a part of the hour
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What is known of every row of some workloads, one after another. Shapes (row,); NaN where missing.
-
-    `engine`, `engine_p95`, `engine_max`: activity of the engine (else of the SMs), 0..1. `memory`, `memory_max`: bytes
-    in use. `gpu`: which GPU, as a number. `ts`: the end of the row, Unix seconds. `seconds`: observed ones.
-    """
-
-    gpu: Ints
-    ts: Floats
-    length_seconds: Floats
-    seconds: Floats
-    engine: Floats
-    engine_p95: Floats
-    engine_max: Floats
-    memory: Floats
-    memory_max: Floats
-
-    def of(self, at: Mask) -> Course:
-        return Course(*(getattr(self, name)[at] for name in self.__slots__))
-
-
-def course_features(course: Course, segments: Segments, active_min: float) -> Figures:
-    """The features of `rules.policy.custom` about the hours of each workload (a segment of the rows). `active_min`:
-    from which activity of the engine on a row counts as active."""
-    engine, memory = (~np.isnan(values) & (course.seconds > 0) for values in (course.engine, course.memory))
-    bins = _binned(course.of(engine), segments.where(engine))
-    out = _engine_features(bins, active_min)
+def course_features(shape: PieceRows, active_min: float) -> Figures:
+    """The features of `rules.policy.custom` about the hours of each workload. `active_min`: from which activity of the
+    engine on a row counts as active: by the driver's utilization or the profiler's, else by the SMs."""
+    by_sm = shape.segments.spread(shape.segments.all(np.isnan(shape.gpu("gpu_util_mean"))))
+    engine = {
+        part: np.where(by_sm, shape.gpu(f"sm_active_{part}"), shape.gpu(f"gpu_util_{part}"))
+        for part in ("mean", "p95", "max")
+    }
+    has_engine, measured = (
+        ~np.isnan(values) & (shape.seconds > 0) for values in (engine["mean"], shape.gpu("mem_used_bytes_mean"))
+    )
+    bins = _binned(shape, engine, has_engine)
     # Both are known of the same rows nearly always: they are put into bins once.
-    same = bool((engine == memory).all())
-    return out | _memory_features(bins if same else _binned(course.of(memory), segments.where(memory)), active_min)
+    of_memory = bins if (has_engine == measured).all() else _binned(shape, engine, measured)
+    return _engine_features(bins, active_min) | _memory_features(of_memory, active_min)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Courses in bins of one GPU and hour (or ten minutes). `gpu`: its number, by workload; `gpus`, `segments`: of each
-    workload. `at`: the bin's number since 1970; `bin_hours`: its length in each workload."""
+    """Bins of one GPU and hour (or ten minutes). `gpu`: its number, by workload; `gpus`, `segments`: of each workload.
+    `at`: the bin's number since 1970; `bin_hours`: its length in each workload. `memory`: bytes in use."""
 
     segments: Segments
     gpus: Segments
@@ -133,25 +114,26 @@ class _Bins:
         return (self.gpu[1:] == self.gpu[:-1]) & (self.at[1:] == self.at[:-1] + 1)
 
 
-def _binned(course: Course, segments: Segments) -> _Bins:
-    span = segments.highest(course.ts) - segments.lowest(course.ts - course.length_seconds)
-    short = (span / HOUR < SHORT_HOURS) & (segments.highest(course.length_seconds) <= SHORT_BIN_SECONDS)
+def _binned(shape: PieceRows, engine: Figures, chosen: Mask) -> _Bins:
+    rows = shape.where(chosen)
+    segments, seconds, ts, lengths = rows.segments, rows.seconds, rows.gpu("ts"), rows.gpu("interval_seconds")
+    span = segments.highest(ts) - segments.lowest(ts - lengths)
+    short = (span / HOUR < SHORT_HOURS) & (segments.highest(lengths) <= SHORT_BIN_SECONDS)
     length = np.where(short, SHORT_BIN_SECONDS, HOUR)
-    number = np.floor((course.ts - course.length_seconds / 2) / segments.spread(length)).astype(np.intp)
-    gpus = segments.grouped(course.gpu)
+    number = np.floor((ts - lengths / 2) / segments.spread(length)).astype(np.intp)
+    gpus = segments.grouped(rows.uuid)
     bins = grouped(gpus.of_row, number, len(gpus))
-    slot, count, seconds = bins.of_row, len(bins), course.seconds
-
-    def mean(values: Floats) -> Floats:
-        return group_means(values, slot, count, seconds)
-
+    slot, count = bins.of_row, len(bins)
+    level, p95, memory = (
+        group_means(values, slot, count, seconds)
+        for values in (engine["mean"][chosen], engine["p95"][chosen], rows.gpu("mem_used_bytes_mean"))
+    )
     # Of several rows in one bin the 95th percentile is nowhere below the mean of theirs.
-    engine = mean(course.engine)
     return _Bins(
         Segments(bins.each.bounds[gpus.each.bounds]), gpus.each, bins.each.number, bins.keys, length / HOUR,
         np.bincount(slot, weights=seconds, minlength=count).astype(np.float64),
-        engine, np.fmax(mean(course.engine_p95), engine), group_highest(course.engine_max, slot, count),
-        mean(course.memory), group_highest(course.memory_max, slot, count),
+        level, np.fmax(p95, level), group_highest(engine["max"][chosen], slot, count),
+        memory, group_highest(rows.gpu("mem_used_bytes_max"), slot, count),
     )  # fmt: skip
 
 
@@ -208,17 +190,14 @@ def _memory_features(bins: _Bins, active_min: float) -> Figures:
     nothing, most = np.full(len(memory), np.nan), bins.memory_max
     rising = np.divide(most - memory, most, out=nothing, where=most > 0)
     out = {"mem_swing_in_hour": segments.where(active).mean(rising[active], weight[active])}
-    out["mem_hourly_cv"], out["mem_changes_share"] = _between_hours(bins, _inner(bins) & active)
-    rest = ~active
-    at_work = segments.where(active).mean(memory[active], weight[active])
-    at_rest = segments.where(rest).mean(memory[rest], weight[rest])
+    at_work, at_rest = (segments.where(rows).mean(memory[rows], weight[rows]) for rows in (active, ~active))
     out["mem_kept_at_rest"] = np.minimum(over(at_rest, at_work), 2.0)
-    return out
-
-
-def _between_hours(bins: _Bins, chosen: Mask) -> tuple[Floats, Floats]:
-    """Medians over GPUs: memory's coefficient of variation, and the share of bins that differ from the last."""
-    memory, gpu = bins.memory[chosen], bins.gpu[chosen]
+    # Of each GPU all bins but the first and last, in which memory is taken and released; all where they are few.
+    per_gpu = Segments.of_sorted(bins.gpu, bins.gpus.bounds[-1])
+    first = runs(bins.gpu) if len(bins.gpu) else np.zeros(0, dtype=np.bool_)
+    last = np.append(first[1:], True)[: len(first)]
+    inner = active & (per_gpu.spread(per_gpu.lengths <= 4) | ~(first | last))
+    memory, gpu = memory[inner], bins.gpu[inner]
     per_gpu = Segments.of_sorted(gpu, bins.gpus.bounds[-1])
     count = per_gpu.lengths
     mean = per_gpu.mean(memory)
@@ -227,15 +206,8 @@ def _between_hours(bins: _Bins, chosen: Mask) -> tuple[Floats, Floats]:
     enough = (count >= 2) & (mean > 0)
     spread = np.where(enough, over(per_gpu.deviation(memory), mean), np.nan)
     changes = np.where(enough, over(per_gpu.count(differs).astype(np.float64), (count - 1).astype(np.float64)), np.nan)
-    return bins.gpus.median(spread), bins.gpus.median(changes)
-
-
-def _inner(bins: _Bins) -> Mask:
-    """All bins but the first and last of each GPU, in which memory is taken and released; all where they are few."""
-    per_gpu = Segments.of_sorted(bins.gpu, bins.gpus.bounds[-1])
-    first = runs(bins.gpu) if len(bins.gpu) else np.zeros(0, dtype=np.bool_)
-    last = np.append(first[1:], True)[: len(first)]
-    return per_gpu.spread(per_gpu.lengths <= 4) | ~(first | last)
+    # Medians over GPUs: the coefficient of variation, and the share of bins that differ from the last.
+    return out | {"mem_hourly_cv": bins.gpus.median(spread), "mem_changes_share": bins.gpus.median(changes)}
 
 
 # A daily pattern needs two of its days, a weekly one a whole weekend beside four working days.
@@ -252,14 +224,11 @@ def calendar(hours: Ints, load: Floats, segments: Segments, hourly: npt.NDArray[
     """The features of each workload (a segment) by name, NaN where unknown. `hours`: in rising order, since
     1970, with the `load` of each; `hourly`: workloads that are evaluated hour by hour."""
     out = {name: np.full(len(segments), np.nan) for name in _NAMES}
-    first, end = segments.bounds[:-1], segments.bounds[1:]
-    long = np.zeros(len(segments), dtype=np.bool_)
-    some = segments.lengths > 0
-    long[some] = (hours[end[some] - 1] - hours[first[some]] + 1) / 24 >= DAILY_DAYS_MIN
-    # A weekend beside working days takes longer than two days as well.
-    for n in np.nonzero(hourly & long)[0]:
-        for name, value in _of_one(hours[first[n] : end[n]], load[first[n] : end[n]]).items():
-            out[name][n] = value
+    for n in np.nonzero(hourly & (segments.lengths > 0))[0]:
+        first, end = segments.bounds[n], segments.bounds[n + 1]
+        if hours[end - 1] - hours[first] + 1 >= DAILY_DAYS_MIN * 24:
+            for name, value in _of_one(hours[first:end], load[first:end]).items():
+                out[name][n] = value
     return out
 
 
@@ -321,7 +290,11 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
         relative = np.divide(each.deviation(values), level, out=np.full(len(level), np.nan), where=moves)
         more = moves & (relative >= np.nan_to_num(swing))
         swing = np.where(more, relative, swing)
-        drifts = _drift(each, values)
+        place = np.arange(len(values)) - each.spread(each.bounds[:-1])
+        last, after = place == each.spread(each.lengths) - 1, place > 0
+        pairs, ones, others = each.where(after), values[~last], values[after]
+        varies = np.minimum(pairs.deviation(ones), pairs.deviation(others)) > 1e-9
+        drifts = np.where((each.lengths >= DRIFT_HOURS_MIN) & varies, pairs.correlation(ones, others), np.nan)
         drift = np.where(more & ~np.isnan(drifts), drifts, drift)
         day = waves[measured]
         for n in np.nonzero(moves & long & (each.lengths >= 0.9 * hours.each.lengths))[0]:
@@ -331,14 +304,6 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
                 best[n] = share * deviation / level[n]
                 wave["diurnal_share"][n], wave["diurnal_amplitude"][n] = share, deviation / level[n]
     return {"swing": swing, "drift": drift, **wave, **_together(shape, several)}
-
-
-def _drift(each: Segments, values: Floats) -> Floats:
-    place = np.arange(len(values)) - each.spread(each.bounds[:-1])
-    before, after = place < each.spread(each.lengths) - 1, place > 0
-    pairs, ones, others = each.where(after), values[before], values[after]
-    varies = np.minimum(pairs.deviation(ones), pairs.deviation(others)) > 1e-9
-    return np.where((each.lengths >= DRIFT_HOURS_MIN) & varies, pairs.correlation(ones, others), np.nan)
 
 
 def _together(shape: PieceRows, several: Mask) -> Figures:
@@ -357,19 +322,11 @@ def _together(shape: PieceRows, several: Mask) -> Figures:
             continue
         wide = group_means(activity[segment], moment * len(names) + gpu, len(times) * len(names))
         wide = wide.reshape(len(times), len(names))[:, :16]  # as many are enough; pairs grow with the square
-        out[n] = _sync(wide)
+        wide = wide[~np.isnan(wide).any(axis=1)]
+        if len(wide) >= SYNC_ROWS_MIN and (moving := wide[:, wide.std(axis=0, ddof=1) > 1e-6]).shape[1] >= 2:
+            corr = np.asarray(np.corrcoef(moving.T))
+            out[n] = np.median(corr[np.triu_indices_from(corr, 1)])
     return {"sync": out}
-
-
-def _sync(wide: Floats) -> float:
-    wide = wide[~np.isnan(wide).any(axis=1)]
-    if len(wide) < SYNC_ROWS_MIN:
-        return math.nan
-    moving = wide[:, wide.std(axis=0, ddof=1) > 1e-6]
-    if moving.shape[1] < 2:
-        return math.nan
-    corr = np.asarray(np.corrcoef(moving.T))
-    return float(np.median(corr[np.triu_indices_from(corr, 1)]))
 
 
 def _daily_share(waves: Floats, values: Floats) -> tuple[float, float]:

@@ -6,22 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ....rules.policy.thresholds import Threshold
 from ...core.column_rows import ColumnRows, bins_quantiles
 from ...core.frame import Window
-from ...core.segments import Segments, over
-from ..types import NodeFacts
+from ...core.segments import Floats, Mask, Segments, over
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
-from .course import Course, Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from .course import Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
 
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/signal_stats.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
@@ -128,23 +122,17 @@ _MEANS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """A workload, or a part of its time: its rows, and the nodes it is on."""
-
-    session: Session
-    rows: ColumnRows
-    nodes: Sequence[NodeFacts]
-
-
 def features(
-    observed: Sequence[Observed], window: Window, tables: RowTables, index: GpuIndex, kinds: Mapping[str, Threshold]
-) -> list[dict[str, float]]:
-    """All known features of each. `kinds`: thresholds, also of when memory is a preallocated pool."""
-    every = PieceRows.of(tables, [observed.rows for observed in observed])
+    each: Sequence[tuple[Session, ColumnRows]], window: Window, tables: RowTables, index: GpuIndex,
+    kinds: Mapping[str, Threshold],
+) -> list[dict[str, float]]:  # fmt: skip
+    """All known features of each session by its rows. `kinds`: thresholds, also of when memory is a preallocated
+    pool."""
+    sessions, parts = [session for session, _ in each], [rows for _, rows in each]
+    every = PieceRows.of(tables, parts)
     seen = every.segments.total(every.seconds) > 0
     hours = (every.segments.total(every.seconds) / 3600).tolist()
-    out = [_of_session(observed, spent, window) for observed, spent in zip(observed, hours, strict=True)]
+    out = [_of_session(session, spent, window) for session, spent in zip(sessions, hours, strict=True)]
     seen_rows = every.segments.spread(seen)
     rows = every.where(seen_rows)
     figures = {name: rows.mean(measure) for name, measure in _MEANS.items()}
@@ -156,10 +144,12 @@ def features(
     apart = np.divide(rows.measured("seconds"), samples, out=np.full(len(samples), np.nan), where=samples > 0)
     figures["resolution_seconds"] = rows.segments.median(apart)
     none = np.empty(0, dtype=np.bool_)
-    whole, shared = (np.concatenate([none, *(o.rows[n] for o in observed)])[seen_rows] for n in ("whole", "shared"))
+    whole, shared = (np.concatenate([none, *(part[n] for part in parts)])[seen_rows] for n in ("whole", "shared"))
     # The shape of what several held at once is a workload's only where it has nothing else.
     unshared = rows.segments.spread(rows.segments.any(whole & ~shared))
-    figures |= _of_shape(rows.where(whole & ~(shared & unshared)), figures, observed, index, kinds)
+    figures |= _of_shape(
+        rows.where(whole & ~(shared & unshared)), figures, [session.gpus for session in sessions], index, kinds
+    )
     for name, values in figures.items():
         for features, value in zip(out, values.tolist(), strict=True):
             if math.isfinite(value):
@@ -167,52 +157,33 @@ def features(
     return out
 
 
-def _of_session(observed: Observed, hours: float, window: Window) -> dict[str, float]:
-    session = observed.session
+def _of_session(session: Session, hours: float, window: Window) -> dict[str, float]:
     span_hours = (session.last_seen - session.first_seen) / 3600
     out = {
         "hours": hours, "elapsed_hours": (session.end - session.start) / 3600, "span_hours": span_hours,
-        "chain_hours": max(session.chain_hours, span_hours), "series_runs": float(session.series.runs),
-        "series_run_hours": session.series.hours, "ended": float(session.last_seen < window.end - 3600),
+        "chain_hours": max(session.chain_hours, span_hours), "series_runs": float(session.series_runs),
+        "series_run_hours": session.series_run_hours, "ended": float(session.last_seen < window.end - 3600),
         "gpus": float(len(session.gpus)), "nodes": float(len(session.nodes)),
     }  # fmt: skip
-    if math.isfinite(session.series.start_spread_hours):
-        out["series_start_spread_hours"] = session.series.start_spread_hours
-    peaks = [node.fabric.util_p995 for node in observed.nodes if node.fabric and node.fabric.util_p995 is not None]
-    return {**out, "fabric_utilization_p995": max(peaks)} if peaks else out
+    if math.isfinite(session.series_start_spread_hours):
+        out["series_start_spread_hours"] = session.series_start_spread_hours
+    return out
 
 
 def _of_shape(
-    shape: PieceRows, features: Mapping[str, Floats], observed: Sequence[Observed], index: GpuIndex,
+    shape: PieceRows, features: Mapping[str, Floats], gpus_of: Sequence[Sequence[tuple[str, str]]], index: GpuIndex,
     kinds: Mapping[str, Threshold],
 ) -> Figures:  # fmt: skip
     idle = shape.flags("idle")
     out = busy_features(shape.where(~idle & ~shape.flags("fault")), features["resolution_seconds"])
-    out |= bin_features(shape, [_sustained(observed.session.gpus, index) for observed in observed])
+    out |= bin_features(shape, [_sustained(gpus, index) for gpus in gpus_of])
     out |= memory_features(shape, idle, kinds)
     out["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")
     out["idle_run_hours"] = shape.mean("idle_run_seconds") / 3600
     gpus = shape.segments.grouped(shape.uuid)
     out["idle_stretch_hours"] = longest_rest(gpus.of_row, gpus.each, idle, shape.seconds) / 3600
-    out |= hourly_features(shape, np.array([len(observed.session.gpus) >= 2 for observed in observed], dtype=np.bool_))
-    return out | course_features(_course(shape), shape.segments, kinds["idle_engine_max"].value)
-
-
-def _course(shape: PieceRows) -> Course:
-    """The rows' course; engine by the driver's utilization or the profiler's, else by the SMs."""
-    by_sm = shape.segments.spread(shape.segments.all(np.isnan(shape.gpu("gpu_util_mean"))))
-    engine, p95, most = (
-        np.where(by_sm, _told(shape, f"sm_active_{part}"), _told(shape, f"gpu_util_{part}"))
-        for part in ("mean", "p95", "max")
-    )
-    return Course(
-        shape.uuid, shape.gpu("ts"), shape.gpu("interval_seconds"), shape.seconds, engine, p95, most,
-        shape.gpu("mem_used_bytes_mean"), shape.gpu("mem_used_bytes_max"),
-    )  # fmt: skip
-
-
-def _told(shape: PieceRows, name: str) -> Floats:
-    return shape.gpu(name) if name in shape.tables.gpu else np.full(len(shape.at), np.nan)
+    out |= hourly_features(shape, np.array([len(gpus) >= 2 for gpus in gpus_of], dtype=np.bool_))
+    return out | course_features(shape, kinds["idle_engine_max"].value)
 
 
 def _sustained(gpus: Iterable[tuple[str, str]], index: GpuIndex) -> tuple[float, float]:

@@ -20,15 +20,13 @@ import pandas as pd
 from ....rules.models import RestingPowers
 from ....rules.policy.thresholds import Levels
 from ...core.frame import Frame
+from ...core.segments import Floats, Ints, Mask
 from ...rulebook import Rulebook
-from ..types import Doubt, doubts_of, percent
+from ..types import Doubt, doubts_of
 from ..workloads.sku_lookup import GpuIndex
 from .soundness import POWER, TRACE
 from .utilization import p95_at_most
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
 States = npt.NDArray[np.int8]
 
 # States of a row: not known; work; so little work that a twentieth of its seconds had none; counters at rest while
@@ -86,19 +84,6 @@ class Rest:
         return self.state >= HELD
 
 
-@dataclass(frozen=True)
-class _Sources:
-    """What can be said of each row. `judged`: anything; `engine`: whether the engine ran; `two`: by counters of two
-    sources; `others_work`: rows of an instance beside others that work, whose power is theirs."""
-
-    quiet: Mask
-    judged: Mask
-    engine: Mask
-    two: Mask
-    power: Floats
-    others_work: Mask
-
-
 def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) -> Rest:
     """The state of every row. `contradicted`: rows whose counters contradict one another; they are never rest."""
     rules = book.rest
@@ -115,30 +100,30 @@ def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) ->
         ):
             floor = _level(values, a.gpu, values < quiet, _MEDIAN, 1)
             traces |= values > np.clip(np.nan_to_num(rules.noise_times * floor), least, most)
-        s = _sources(a, ~worked)
+        quiet, judged, tells_engine, two, power, others_work = _sources(a, ~worked)
         free = a.memory < rules.memory_held_min
-        resting = s.quiet & s.judged
+        resting = quiet & judged
         if contradicted is not None:
             resting &= ~contradicted
-        whole = resting & ~s.others_work
+        whole = resting & ~others_work
         quantile = (_REST_QUANTILE, _REST_ROWS_MIN)
-        own_free, own_held = (_level(s.power, a.gpu, whole & part, *quantile) for part in (free, ~free))
+        own_free, own_held = (_level(power, a.gpu, whole & part, *quantile) for part in (free, ~free))
         plausible = [np.where(level <= _OWN_OVER_TABLE_MAX * high, level, np.nan) for level in (own_free, own_held)]
         level = np.fmax.reduce([high, *plausible])
         most = rules.power_margin * level
         fault = np.where(np.isnan(level), np.nan, np.fmax(most, rules.fault_power_share_min * a.limit))
-        suspect = resting & s.engine & ~a.instance & (s.power > fault)
-        sure = s.power <= rules.power_margin * np.fmax(low, np.where(own_free <= high, own_free, np.nan))
-        steady = _is_steady(a, s.power, np.where(free, own_free, own_held), high, worked, rules)
+        suspect = resting & tells_engine & ~a.instance & (power > fault)
+        sure = power <= rules.power_margin * np.fmax(low, np.where(own_free <= high, own_free, np.nan))
+        steady = _is_steady(a, power, np.where(free, own_free, own_held), high, worked, rules)
         # The parent's power is the work of any of its instances.
-        explained = ~(s.power > most) | (a.instance & s.others_work)
-        idle = resting & s.engine & (s.two | free | sure | steady) & explained
+        explained = ~(power > most) | (a.instance & others_work)
+        idle = resting & tells_engine & (two | free | sure | steady) & explained
     state = np.full(len(a.gpu), UNKNOWN, dtype=np.int8)
     state[idle] = RESTED
     state[idle & (a.memory >= rules.memory_held_min)] = HELD
     state[suspect] = CONTRADICTED
-    state[s.judged & s.quiet & traces] = TRACED
-    state[s.judged & ~s.quiet] = WORKED
+    state[judged & quiet & traces] = TRACED
+    state[judged & ~quiet] = WORKED
     return Rest(state, idle, suspect, own_held, own_free, most)
 
 
@@ -161,9 +146,9 @@ def at_rest(
         rest_free_power=rest.free_watts,
     )  # fmt: skip
 
-    def sentence(levels: Ints) -> str:
-        drawn, most = np.nanmean(a.power[levels]), np.nanmax(rest.most_watts[levels])
-        return f"Power {drawn:.0f} W (mean), at most {most:.0f} W expected at rest; {_silent(rested, levels)}"
+    def sentence(rows: Ints) -> str:
+        drawn, most = np.nanmean(a.power[rows]), np.nanmax(rest.most_watts[rows])
+        return f"Power {drawn:.0f} W (mean), at most {most:.0f} W expected at rest; all activity counters at rest"
 
     at = power_fault & ~contradicted
     return rested, doubts_of(frame.gpu, at, metric="power_watts", code=POWER, sentence=sentence)
@@ -191,12 +176,6 @@ def _activity(frame: Frame, index: GpuIndex, out: pd.DataFrame) -> Activity:
     return Activity(gpu=number, observed=observed, sku=index["name"], instance=instance, moment=moment, **values)
 
 
-def _silent(rows: pd.DataFrame, at: Ints) -> str:
-    names = (("GPU_UTIL", "g"), ("SM activity", "sm"), ("tensor activity", "c"), ("DRAM activity", "m"))
-    shown = [(name, rows[column].to_numpy(float)[at]) for name, column in names]
-    return ", ".join(f"{name} {percent(values)}" for name, values in shown if not np.isnan(values).all())
-
-
 def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     """Lowest and highest power of a context at rest, watts: by SKU, else by power limit; NaN: neither is known."""
     codes, names = pd.factorize(a.sku)
@@ -222,8 +201,8 @@ def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -
 def _is_steady(  # noqa: PLR0917
     a: Activity, power: Floats, measured_level: Floats, high: Floats, worked: Mask, rules: Levels
 ) -> Mask:
-    """Rows of whole GPUs whose utilization was 0 throughout and whose power stood at a level of rest. `own`: the low
-    quantile of the GPU's power while quiet; `high`: the most that a context at rest draws."""
+    """Rows of whole GPUs whose utilization was 0 throughout and whose power stood at a level of rest.
+    `measured_level`: the low quantile of the GPU's power while quiet; `high`: the most that a context at rest draws."""
     # The most that any of its kind drew at work; -inf: none worked.
     drew = np.where(worked & ~np.isnan(power), power, -np.inf)
     work = pd.Series(drew).groupby(pd.factorize(a.sku)[0]).transform("max").to_numpy(float)
@@ -237,7 +216,9 @@ def _is_steady(  # noqa: PLR0917
     return ~a.instance & unused & flat & below_work & (measured_level <= most)
 
 
-def _sources(a: Activity, quiet: Mask) -> _Sources:
+def _sources(a: Activity, quiet: Mask) -> tuple[Mask, Mask, Mask, Mask, Floats, Mask]:
+    """What can be said of each row: whether it is quiet, anything can be said, whether the engine ran, by counters of
+    two sources; its power, and whether it is an instance's beside others that work, whose power is theirs."""
     driver, profiled = ~np.isnan(a.util), ~np.isnan(a.sm) | ~np.isnan(a.dram)
     # Without the engine no counter may show a trace of work: a stuck one would hide it. SMs that wait show less than
     # the memory they wait for, so both must be known. A twentieth of the seconds may not show one either: the engine
@@ -248,7 +229,7 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     can_tell, engine = a.observed & (driver | profiled), driver | traceless
     two = np.where(a.instance, several, driver & profiled)
     if (code := a.moment) is None:
-        return _Sources(quiet, can_tell, engine, two, a.power, np.zeros(len(quiet), dtype=np.bool_))
+        return quiet, can_tell, engine, two, a.power, np.zeros(len(quiet), dtype=np.bool_)
     # A GPU in instances is as busy as all of them, and they share its power.
     count = int(code.max(initial=-1)) + 1
     working = a.instance & ~quiet
@@ -260,11 +241,9 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
         power[code[measured]] = a.power[measured]
     # The parent's counters see nothing of its instances: these speak for it.
     speaks = (cut > 0) & ~a.instance
-    return _Sources(
-        quiet=quiet & (~speaks | (busy == 0)), judged=can_tell | speaks, engine=np.where(speaks, unclear == 0, engine),
-        two=np.where(speaks, unclear == 0, two), power=np.where(cut > 0, power[code], a.power),
-        others_work=a.instance & (busy - working > 0),
-    )  # fmt: skip
+    engine, two = (np.where(speaks, unclear == 0, mask) for mask in (engine, two))
+    power, others_work = np.where(cut > 0, power[code], a.power), a.instance & (busy - working > 0)
+    return quiet & (~speaks | (busy == 0)), can_tell | speaks, engine, two, power, others_work
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,15 @@ beyond rest is judged where the power at rest is known (`resting_power`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...core.column_rows import BinsArray
-from ...core.formatting import listed
 from ...core.frame import Frame
+from ...core.segments import Floats, Mask
 from ..types import Doubt, Sentence, doubts_of, percent
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
 
 # Codes of a `Doubt`.
 BLANK, BEYOND, CLIPPED, FROZEN, STUCK, SILENT, NO_PIPE, POWER = (
@@ -264,23 +258,10 @@ def _zeros(table: _Table) -> Mask:
         silent &= table.is_zero(name) | np.isnan(table.get(f"{name}_mean"))
     silent &= table.is_zero("dram_active") & (table.is_zero("tensor_active") | table.is_zero("sm_active"))
     silent &= ~(table.get("fp32_active_mean") > 0) & ~(table.get("fp64_active_mean") > 0)
-
-    def known(names: Sequence[str], rows: Ints) -> dict[str, Floats]:
-        values = {_NAMES[name]: table.get(f"{name}_mean")[rows] for name in names}
-        return {name: column for name, column in values.items() if not np.isnan(column).all()}
-
-    def against(rows: Ints) -> str:
-        shown = known(("sm_active", "tensor_active", "dram_active"), rows)
-        return f"GPU_UTIL 0 %, but {listed([f'{name} {percent(ratio)}' for name, ratio in shown.items()])}"
-
-    def beside(rows: Ints) -> str:
-        shown = known(("tensor_active", "dram_active", "sm_active"), rows[:1])
-        names = [name.removesuffix(" activity") for name in shown]
-        return f"GPU_UTIL {percent(util[rows])} (mean), but {listed(names)} activity 0"
-
     table.remove("gpu_util", stuck | low)
-    table.doubt("gpu_util", STUCK, stuck & (most >= WORKS_MIN), against)
-    table.doubt("tensor_active, dram_active, sm_active", SILENT, silent, beside)
+    active, metrics = stuck & (most >= WORKS_MIN), "tensor_active, dram_active, sm_active"
+    table.doubt("gpu_util", STUCK, active, lambda rows: f"GPU_UTIL 0 %, but other counters show {percent(most[rows])}")
+    table.doubt(metrics, SILENT, silent, lambda rows: f"GPU_UTIL {percent(util[rows])} (mean), but other counters 0")
     for metric in _PROFILED:
         table.remove(metric, silent)
     for metric in ("sm_active", "dram_active"):

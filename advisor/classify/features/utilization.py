@@ -13,6 +13,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.api.extensions import take
 
 from ....agent.metrics import BIN_EDGES
 from ....rules.catalog.loader import Catalog
@@ -27,7 +28,6 @@ _FABRIC = [
 ]  # fmt: skip
 _BLOCK_ROWS = 20_000  # of bins, widened at a time
 
-Floats = npt.NDArray[np.float64]
 
 HOUR = 3600.0
 # Idle power where no GPU of the SKU was seen free: nvidia-smi shows 70 of 700 W on an idle H100, 33 of 350 W on L40S,
@@ -221,13 +221,13 @@ def _at_rows(gpu: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     values = {str(name): table[name].to_numpy(np.float64) for name in table.columns}
     places = _places(table.index, node, ts, length)
     # Column by column: of a matrix none goes as long as one of them is needed.
-    columns = {name: _taken(column, places) for name, column in values.items()}
+    columns = {name: take(column, places, allow_fill=True) for name, column in values.items()}
     missing = np.logical_and.reduce([np.isnan(column) for column in columns.values()])
     if missing.any():
         hour = np.ceil(ts[missing] / HOUR) * HOUR
         around = _places(table.index, node[missing], hour, np.full(len(hour), HOUR))
         for name, column in columns.items():
-            column[missing] = _taken(values[name], around)
+            column[missing] = take(values[name], around, allow_fill=True)
     return pd.DataFrame(columns, index=gpu.index, copy=False)
 
 
@@ -238,11 +238,6 @@ def _places(index: pd.Index, *wanted: npt.NDArray) -> npt.NDArray[np.intp]:
         codes, names = pd.factorize(np.concatenate([index.get_level_values(level).to_numpy(column.dtype), column]))
         key = key * len(names) + codes
     return pd.Index(key[: len(index)]).get_indexer(pd.Index(key[len(index) :]))
-
-
-def _taken(values: Floats, places: npt.NDArray[np.intp]) -> Floats:
-    """The values at these places, NaN where there is none."""
-    return np.where(places >= 0, values[places], np.nan)
 
 
 _COLUMNS = ("wire", "bytes", "ethernet", "rdma", "ports", "known", "loud", "has_ethernet", "sure")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ....rules.base.sanitize import clean
-from ....rules.policy.kind_priors import KindPrior, KindPriors
+from ....rules.policy.kind_priors import KindPriors
+from ....rules.policy.thresholds import gaps
 from ...core.coded_text import CodedText, coded
 from ..features.features import Features
 from ..workloads.session import EngineFacts, Session
@@ -80,37 +81,29 @@ def _clue(of: str, texts: dict[str, str | None], hours: float, priors: KindPrior
     if match is None or not any(match[0].log_odds.values()):
         return None
     line, word = match
-    return Clue({**line.log_odds}, _said(of, line, clean(texts[of] or "")[-80:], clean(word)[:80]))
+    text, what = clean(texts[of] or "")[-80:], clean(line.says)
+    code, sentence = _SENTENCES[text if text == DEPLOYMENT_LIKE else of]
+    name = text.capitalize() if of == "scheduler" else text
+    values = {"what": what, "word": clean(word)[:80], "held": _HELD.get(text)}
+    return Clue({**line.log_odds}, coded(code, sentence, **{gap: values.get(gap, name) for gap in gaps(sentence)}))
 
 
-def _said(of: str, line: KindPrior, text: str, word: str) -> CodedText:
-    what = clean(line.says)
-    if of == "framework":
-        return coded("framework", "Framework {name}, {what}.", name=text, what=what)
-    if of == "image":
-        return coded("image", "Image {image}: made for {what}.", image=text, what=what)
-    if of == "program":
-        return coded("command-names", "Command names {what}.", what=what)
-    if of == "task":
-        return coded("command-says", "Command or name contains “{word}”: {what}.", word=word, what=what)
-    if of == "job-name":
-        return coded("job-is-called", "Job name “{name}”: {what}.", name=text, what=what)
-    if of == "scheduler":
-        return coded("started-by", "Started by {name}, {what}.", name=text.capitalize(), what=what)
-    if of == "owner" and text == DEPLOYMENT_LIKE:
-        return coded(
-            "pod-of-a-deployment", "Pod name like that of a Kubernetes Deployment, {what}.", what=what
-        )  # fmt: skip
-    if of == "owner":
-        return coded("run-by-kubernetes", "Run by Kubernetes as a {kind}, {what}.", kind=text, what=what)
-    if of == "partition":
-        return coded("partition-says", "Slurm partition {name}: {what}.", name=text, what=what)
-    if of == "qos":
-        return coded("qos-says", "Slurm QOS {name}: {what}.", name=text, what=what)
-    if of == "namespace":
-        return coded("namespace-says", "Namespace {name}: {what}.", name=text, what=what)
-    held = "a MIG instance" if text == "mig-instance" else "a GPU shared with other workloads"
-    return coded("holds-a-part", "Holds {held}, {what}.", held=held, what=what)
+# Of each clue its code and sentence.
+_SENTENCES = {
+    "framework": ("framework", "Framework {name}, {what}."),
+    "image": ("image", "Image {image}: made for {what}."),
+    "program": ("command-names", "Command names {what}."),
+    "task": ("command-says", "Command or name contains “{word}”: {what}."),
+    "job-name": ("job-is-called", "Job name “{name}”: {what}."),
+    "scheduler": ("started-by", "Started by {name}, {what}."),
+    DEPLOYMENT_LIKE: ("pod-of-a-deployment", "Pod name like that of a Kubernetes Deployment, {what}."),
+    "owner": ("run-by-kubernetes", "Run by Kubernetes as a {kind}, {what}."),
+    "partition": ("partition-says", "Slurm partition {name}: {what}."),
+    "qos": ("qos-says", "Slurm QOS {name}: {what}."),
+    "namespace": ("namespace-says", "Namespace {name}: {what}."),
+    "part": ("holds-a-part", "Holds {held}, {what}."),
+}
+_HELD = {"mig-instance": "a MIG instance", "shared-gpu": "a GPU shared with other workloads"}
 
 
 COUNTED, COUNTED_NONE, WITHIN_TRAINING = "counted-requests", "counted-none", "within-training"
@@ -149,41 +142,35 @@ def _trains(session: Session, features: Features, priors: KindPriors) -> bool:
     return steps and (meets or features.get("nvlink_utilization", 0.0) >= _NVLINK)
 
 
+# What is said of an engine's figures where they are known.
+_FIGURES = (
+    ("generated_tokens_per_second", 1, "{:.1f} tokens/s generated"),
+    ("prompt_tokens_per_second", 1, "{:.1f} prompt tokens/s"),
+    ("running", 1, "{:.1f} requests running"),
+    ("waiting", 1, "{:.1f} waiting"),
+    ("kv_cache", 100, "KV cache {:.0f} % full (95th percentile)"),
+)
+_ENGINE_SAID = {
+    WITHIN_TRAINING: (
+        "engine-within-training",
+        "Metrics of {engines} ({figures}) come from within training work: typical of generation during training, not "
+        "counted as a sign of serving.",
+    ),
+    COUNTED_NONE: (
+        "engine-counted-none",
+        "Metrics of {engines} show no request in {hours:.0f} h: an unused server, or an engine inside other work.",
+    ),
+    COUNTED: ("engine-serves", "Inference server: metrics of {engines} ({figures})."),
+}
+
+
 def _engine_said(shown: str, engine: EngineFacts) -> CodedText:
-    names, figures = ", ".join(engine.engines) or "an inference engine", _figures(engine)
-    clue_kinds = {
-        "engines": names, "hours": engine.hours, "prompt_tokens_per_second": engine.prompt_tokens_per_second,
-        "generated_tokens_per_second": engine.generated_tokens_per_second, "requests_running": engine.running,
-        "requests_waiting": engine.waiting, "kv_cache_usage": engine.kv_cache,
-    }  # fmt: skip
-    if shown == WITHIN_TRAINING:
-        return coded(
-            "engine-within-training",
-            "Metrics of {engines} ({figures}) come from within training work: typical of generation "
-            "during training, not counted as a sign of serving.",
-            figures=figures, **clue_kinds,
-        )  # fmt: skip
-    if shown == COUNTED_NONE:
-        return coded(
-            "engine-counted-none",
-            "Metrics of {engines} show no request in {hours:.0f} h: an unused server, or an engine inside other work.",
-            **clue_kinds,
-        )
+    values = ((getattr(engine, name), scale, text) for name, scale, text in _FIGURES)
+    figure_words = [text.format(scale * value) for value, scale, text in values if value is not None]
+    figures = {} if shown == COUNTED_NONE else {"figures": ", ".join([f"{engine.hours:.0f} h observed", *figure_words])}
     return coded(
-        "engine-serves", "Inference server: metrics of {engines} ({figures}).", figures=figures, **clue_kinds
+        *_ENGINE_SAID[shown], **figures, engines=", ".join(engine.engines) or "an inference engine",
+        hours=engine.hours, prompt_tokens_per_second=engine.prompt_tokens_per_second,
+        generated_tokens_per_second=engine.generated_tokens_per_second, requests_running=engine.running,
+        requests_waiting=engine.waiting, kv_cache_usage=engine.kv_cache,
     )  # fmt: skip
-
-
-def _figures(engine: EngineFacts) -> str:
-    parts = [f"{engine.hours:.0f} h observed"]
-    if engine.generated_tokens_per_second is not None:
-        parts.append(f"{engine.generated_tokens_per_second:.1f} tokens/s generated")
-    if engine.prompt_tokens_per_second is not None:
-        parts.append(f"{engine.prompt_tokens_per_second:.1f} prompt tokens/s")
-    if engine.running is not None:
-        parts.append(f"{engine.running:.1f} requests running")
-    if engine.waiting is not None:
-        parts.append(f"{engine.waiting:.1f} waiting")
-    if engine.kv_cache is not None:
-        parts.append(f"KV cache {100 * engine.kv_cache:.0f} % full (95th percentile)")
-    return ", ".join(parts)

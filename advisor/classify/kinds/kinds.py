@@ -21,7 +21,7 @@ from ...core.verdict_types import Alternative, KindVerdict
 from ..features.course import DIURNAL_DAYS_MIN
 from ..features.features import PERIOD_INTERVAL_MAX_SECONDS, Features
 from .clues import RULED_OUT, Clue
-from .shapes import SHAPES, derived, is_fine, low_in_lockstep
+from .shapes import SHAPES, low_in_lockstep, with_derived
 
 LABELS: tuple[KindLabel, ...] = (*WORKING_KINDS, "idle")
 # From this share of the two on, the less likely of training and fine-tuning is said in words.
@@ -87,10 +87,13 @@ def judge_kind(
     else:
         scores["idle"] = RULED_OUT
         if measured:
-            clues += _shape_clues(features, model)
+            numbers = with_derived(features)
+            for shape, level in ((shape, shape.level(numbers)) for shape in SHAPES):
+                weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
+                clues += [_Heard(weights, partial(shape.told, numbers))] if level > 0 else []
             scores |= {label: model.intercepts[label] for label in WORKING_KINDS}
             is_served = any(clue.weights.get("online-inference", 0.0) > 0 for clue in names)
-            if low_in_lockstep(features) >= _CLEARLY and not is_served:
+            if low_in_lockstep(numbers) >= _CLEARLY and not is_served:
                 scores["online-inference"] = RULED_OUT  # replicas of a service do not move as one
     for clue in clues:
         for label in LABELS:
@@ -168,15 +171,6 @@ def _same(reason: CodedText) -> CodedText:
     return reason
 
 
-def _shape_clues(features: Features, model: KindModel) -> Iterator[_Heard]:
-    values = {**features, **derived(features)}
-    for shape in SHAPES:
-        level = shape.level(values)
-        if level > 0:
-            weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
-            yield _Heard(weights, partial(shape.told, values))
-
-
 def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:
     share = features.get("idle_share", 0.0)
     most, level = thresholds["idle_engine_max"].value, features.get("mem_level", 0.0)
@@ -212,18 +206,9 @@ def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
     hours = _observed_hours(features)
     if hours < 1:
         yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
-    if label not in JOB_KINDS:
-        return
-    if features.get("gpus") == 1:
+    if label in JOB_KINDS and features.get("gpus") == 1:
         text = "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare."
         yield coded("one-gpu-looks-alike", text)
-    if not is_fine(features):
-        yield coded(
-            "samples-show-no-step",
-            "No steps visible in samples {seconds:.0f} s apart: only memory, writes and run time "
-            "distinguish training from batch inference.",
-            seconds=features["resolution_seconds"],
-        )
 
 
 # Log-odds that a scheduler's word for its work carries, at least; the priors are stated beside each.
@@ -256,12 +241,6 @@ _WITNESSES: tuple[tuple[str, str, Callable[[Features], bool], tuple[str, ...]], 
         ("fabric-busy", "fabric-silent"),
     ),
     (
-        "settled-by-memory",
-        "memory in use (DCGM_FI_DEV_FB_USED)",
-        lambda f: "mem_hourly_cv" not in f and "mem_level" not in f and f.get("elapsed_hours", 0.0) >= 1.0,
-        ("memory-pool", "memory-still", "memory-moves"),
-    ),
-    (
         "settled-by-a-day",
         "one full day of data",
         lambda f: f.get("elapsed_hours", 0.0) < 20.0 and not f.get("ended"),
@@ -280,20 +259,16 @@ def settled_by(
     first: KindLabel, second: KindLabel, features: Features, names: Iterable[Clue], model: KindModel
 ) -> Sequence[CodedText]:
     """What would distinguish `first` from `second`, the strongest first, at most two of them."""
-    questions: list[tuple[float, CodedText]] = []
+    questions: list[tuple[float, str, str]] = []
     if not any(max(clue.weights.values(), default=0.0) > 0 for clue in names):
-        questions.append((_OWNER_SAYS, _settles("settled-by-owner", _OWNER, _OWNER_SAYS, first, second)))
+        owner = "its owner (pod owner from kube-state-metrics, Slurm's job table, or its command)"
+        questions.append((_OWNER_SAYS, "settled-by-owner", owner))
     for code, what, lacks, shapes in _WITNESSES:
         gap = max(abs(model.weights[name][first] - model.weights[name][second]) for name in shapes)
         if lacks(features) and gap >= _TELLING_MIN:
-            questions.append((gap, _settles(code, what, gap, first, second)))
-    questions.sort(key=lambda question: -question[0])
-    return [said for _, said in questions[:2]]
-
-
-_OWNER = "its owner (pod owner from kube-state-metrics, Slurm's job table, or its command)"
-
-
-def _settles(code: str, what: str, log_odds: float, first: str, second: str) -> CodedText:
+            questions.append((gap, code, what))
     text = "Would decide between {first} and {second} (by up to {odds:.0f} to 1): {what}."
-    return coded(code, text, what=what, odds=math.exp(min(log_odds, 7.0)), first=first, second=second)
+    return [
+        coded(code, text, what=what, odds=math.exp(min(gap, 7.0)), first=first, second=second)
+        for gap, code, what in sorted(questions, key=lambda question: -question[0])[:2]
+    ]

@@ -12,16 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
+from ...core.segments import Floats, Ints, Mask
 from ..features.course import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 HOUR = 3600.0
 # What computes: a turn from one to the other is another computation, even for an hour, if it recurs (an evaluation).

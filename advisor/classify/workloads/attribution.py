@@ -18,12 +18,9 @@ import pandas as pd
 
 from ...core.frame import Frame, Window
 from ...core.scalars import records, text
+from ...core.segments import Floats, Ints, Mask
 from ...core.verdict_types import Scheduled
-from .session import SeriesRuns, Session, chain_hours, series_runs
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
+from .session import Session, chain_hours, series_runs
 
 # Two workloads on a GPU for less than this are one after the other: the second's start and the first's end blur.
 HANDOVER_SECONDS = 120.0
@@ -247,6 +244,7 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
         bases = set(basis[at])
         first, last = float(start[at].min()), float(end[at].max())
         restarts = about.get("restarts")
+        count, length, spread = runs.get(key, (1, (last - first) / 3600, math.nan))
         sessions.append(Session(
             workload_id=key, series_id=text(about.get("series_id")) or key, name=text(about.get("name")) or key,
             scheduler=text(about.get("scheduler")) or "process", gpus=gpus, nodes=tuple(sorted({n for n, _ in gpus})),
@@ -255,7 +253,7 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
             last_seen=max(last, float(about.get("last_seen", last))),
             basis=next((b for b in ("allocation", "process", "activity") if b in bases), "process"),
             shared=key in shared_ids, held_seconds=held[key], chain_hours=chains.get(key, (last - first) / 3600),
-            series=runs.get(key, SeriesRuns(1, (last - first) / 3600, math.nan)),
+            series_runs=count, series_run_hours=length, series_start_spread_hours=spread,
             scheduled=Scheduled(
                 name=text(about.get("scheduler")) or "process",
                 restarts=int(restarts) if isinstance(restarts, float) and restarts >= 0 else None,

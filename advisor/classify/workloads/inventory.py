@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...core.advice_types import Unobserved
 from ...core.frame import Blind, Frame
 from ...core.scalars import most_at_once, peak, records, text
+from ...core.segments import Floats
 
-Floats = npt.NDArray[np.float64]
 # Measure -> the columns of the frame's `gpu` of which one is enough; those of `WHOLLY` need all.
 MEASURED: Mapping[str, tuple[str, ...]] = {
     "activity": ("gpu_util_mean", "sm_active_mean"),
@@ -167,7 +166,13 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
     gpu = frame.gpu_keys.number[(frame.gpu["observed_seconds"] > 0).to_numpy()]
     most = seen["observed_seconds"].groupby([hour, gpu]).sum().groupby(level=0).max()
     by_hour = dict(zip(most.index.astype(float), most.clip(upper=HOUR_SECONDS).astype(float), strict=True))
-    return Inventory(nodes, frame.window.end, frame.parents, span, _lacking(seen, begin, frame.window.end), by_hour)
+    # Seconds of the first and the last row that the best observed GPU lacks, of what of a row lies after `begin`.
+    stop, length = seen["ts"].to_numpy(float), seen["interval_seconds"].to_numpy(float)
+    observed = np.minimum(seen["observed_seconds"].to_numpy(float), length)
+    missing = np.clip(np.minimum(length, stop - begin) - observed, 0.0, None)
+    edges = (stop - length <= begin + 1.0) & (stop > begin + 1.0), stop >= frame.window.end - 1.0
+    lacking = (float(missing[edges[0]].min(initial=np.inf)), float(missing[edges[1]].min(initial=np.inf)))
+    return Inventory(nodes, frame.window.end, frame.parents, span, lacking, by_hour)
 
 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
@@ -178,16 +183,6 @@ def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
         groups[0], nodes={name: group.nodes[name] for group in groups for name in group.nodes}, lacking=(begin, end),
         parents={key: parent for group in groups for key, parent in group.parents.items()}, seconds_by_hour=by_hour,
     )  # fmt: skip
-
-
-def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float]:
-    """Seconds of the first and the last row that were not observed by the best observed GPU."""
-    stop, length = seen["ts"].to_numpy(float), seen["interval_seconds"].to_numpy(float)
-    # What of the row lies after `begin` is all that can be missing in it.
-    observed = np.minimum(seen["observed_seconds"].to_numpy(float), length)
-    missing = np.clip(np.minimum(length, stop - begin) - observed, 0.0, None)
-    first, last = (stop - length <= begin + 1.0) & (stop > begin + 1.0), stop >= end - 1.0
-    return float(missing[first].min(initial=np.inf)), float(missing[last].min(initial=np.inf))
 
 
 def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFrame) -> dict[str, NodeInventory]:
@@ -222,7 +217,6 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
 
 
 def _rounded(seconds: Floats, length: Floats) -> Floats:
-    """Observed seconds of rows, whole where a sample or two came late."""
     return np.where(seconds >= WHOLE_ROW_MIN * length, length, seconds)
 
 

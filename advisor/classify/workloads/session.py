@@ -19,20 +19,12 @@ STARTS_MIN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesRuns:
-    """`runs`: of the series in the window, one after another. `hours`: their median length. `start_spread_hours`:
-    circular standard deviation of the hours of the day at which they begin; NaN where there are fewer than three."""
-
-    runs: int
-    hours: float
-    start_spread_hours: float
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
     """One workload in the window. `start`, `end`: of its uses, cut to the window; `first_seen`, `last_seen`: uncut.
     `held_seconds`: GPU-seconds held within the window. `chain_hours`: from the first start to the last end of the runs
-    of this series and name with gaps of at most fifteen minutes. `series`: the runs of its series."""
+    of this series and name with gaps of at most fifteen minutes. `series_runs`: of its series in the window, one after
+    another, with their median length and the circular standard deviation of the hours of the day at which they begin
+    (NaN where there are fewer than three)."""
 
     workload_id: str
     series_id: str
@@ -54,7 +46,9 @@ class Session:
     shared: bool
     held_seconds: float
     chain_hours: float
-    series: SeriesRuns = field(default_factory=lambda: SeriesRuns(1, 0.0, math.nan))
+    series_runs: int = 1
+    series_run_hours: float = 0.0
+    series_start_spread_hours: float = math.nan
     team: str | None = None
     scheduled: Scheduled = field(default_factory=Scheduled)
 
@@ -69,8 +63,8 @@ def chain_hours(workloads: pd.DataFrame) -> dict[str, float]:
     return dict(zip(table["workload_id"], hours, strict=True))
 
 
-def series_runs(workloads: pd.DataFrame) -> dict[str, SeriesRuns]:
-    """Workload id -> the runs of its series."""
+def series_runs(workloads: pd.DataFrame) -> dict[str, tuple[int, float, float]]:
+    """Workload id -> the runs of its series, their median length and the spread of their starts (`Session`)."""
     if workloads.empty:
         return {}
     table = _chained(workloads, workloads["series_id"].astype(str))
@@ -79,9 +73,7 @@ def series_runs(workloads: pd.DataFrame) -> dict[str, SeriesRuns]:
     counted = each.groupby("run")["hours"].agg(["size", "median"])
     begins, rows = each["begin"].to_numpy(float), each.groupby("run").indices
     runs = counted.itertuples()
-    of_series = {
-        run: SeriesRuns(int(size), float(hours), _start_spread(begins[rows[run]])) for run, size, hours in runs
-    }
+    of_series = {run: (int(size), float(hours), _start_spread(begins[rows[run]])) for run, size, hours in runs}
     return {str(key): of_series[run] for key, run in zip(table["workload_id"], table["run"], strict=True)}
 
 

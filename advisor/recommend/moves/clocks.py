@@ -13,7 +13,7 @@ from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent
 from ...core.worth import HOURS_PER_MONTH
-from ..evidence import REST
+from ..constraints import REST
 from ..fleet import DRAWS, Fleet, Series, series_label
 from ..groups import Group
 from ..move import WEEK_HOURS, Fields, Move, at_power_price, recommend_for

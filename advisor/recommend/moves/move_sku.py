@@ -14,15 +14,14 @@ from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, R
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import counted, gpus, usd
 from ...core.worth import FABRIC_REASONS, HOURS_PER_MONTH
-from ..constraints import NODES_MIXED, NODES_SHARED, NVLINK, gates
-from ..evidence import WORK
+from ..constraints import NODES_MIXED, NODES_SHARED, NVLINK, WORK, gates
 from ..fleet import WEAK, Baseline, Fleet, Found, Series, baseline_for, nodes_for, series_label
 from ..move import SAME_SPEED, Fields, Move, Saving, held_to_class, recommend_for
 from ..prediction import Array, Prediction
 from ..pricing import cash_of
 
 # Demand at which a break-even is looked for, as shares of today's peak.
-DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
+DEMANDS = tuple(round(0.05 * i, 2) for i in range(20, 61))
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def link_of(sku: NodeSku | None) -> float | None:
 
 
 def break_even(base: Baseline, candidate: Candidate) -> str | None:
-    """At which demand (times today's peak) the candidate stops saving, or would begin to. None: at any, or none."""
+    """From which demand on (times today's peak) the candidate stops saving. None: at none, or it saves nothing."""
     if base.group.phase == "training" or base.demand is None or base.price is None:
         return None
     demands = np.array(DEMANDS) * base.demand
@@ -112,14 +111,8 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     needed = base.gpus_needed(demands * candidate.prediction.median)
     there = nodes_for(needed, candidate.node.gpu_count) * candidate.price.usd_per_hour
     saves = dict(zip(DEMANDS, here - there > 1e-9, strict=True))
-    # Where it is otherwise than at today's demand, next to it.
-    below = max((d for d in DEMANDS if d < 1.0 and saves[d] != saves[1.0]), default=None)
-    above = min((d for d in DEMANDS if d > 1.0 and saves[d] != saves[1.0]), default=None)
-    if not saves[1.0]:
-        near = f"at {below or above:.2f}x the current peak demand" if below or above else None
-        return f"saves {near or f'at no demand up to {DEMANDS[-1]:g}x the current peak'}"
-    places = [f"{where} {at:.2f}x" for where, at in (("above", above), ("at or below", below)) if at]
-    return f"stops saving {' and '.join(places)} the current peak demand" if places else None
+    above = min((d for d in DEMANDS if d > 1.0 and not saves[d]), default=None)
+    return f"stops saving above {above:.2f}x the current peak demand" if saves[1.0] and above else None
 
 
 _KINDS = {
@@ -142,10 +135,9 @@ class MoveSku(Move):
 
     def of(self, series: Series) -> Iterator[Recommendation]:
         twins: Sequence[NodeSku] = ()
-        for waste in series.asking("move-sku"):
-            if waste.waste == "fabric":
-                twins = twins_without_fabric(series.fleet.catalog, series.base.sku) if series.base.sku else ()
-                yield _without_fabric(series, waste, twins)
+        for waste in (waste for waste in series.asking("move-sku") if waste.waste == "fabric"):
+            twins = twins_without_fabric(series.fleet.catalog, series.base.sku) if series.base.sku else ()
+            yield _without_fabric(series, waste, twins)
         other, rejected = _other_gpu(series, {twin.name for twin in twins})
         if other is not None and (other.findings or other.worth_telling):
             yield other
@@ -208,12 +200,12 @@ def _fabric_reason(
     """Why a dearer fabric is right; empty: it is not dearer. `sold`: priced nodes; `fits`: without a gate."""
     if not _dearer_fabric(source, target):
         return ()
-    if not (plain := [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]):
-        text = "{gpu} is sold only with {fabric} here"
-        return (coded("fabric-included", text, gpu=target.gpu, fabric=_kind(target)),)
+    plain, fabric = [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)], _kind(target)
+    if not plain:
+        return (coded("fabric-included", "{gpu} is sold only with {fabric} here", gpu=target.gpu, fabric=fabric),)
     if any(n in fits for n in plain):
-        return (coded("fabric-cheaper", "{fabric} at no extra cost", fabric=_kind(target)),)
-    return (coded("fabric-needed", "the work needs {fabric}", fabric=_kind(target)),)
+        return (coded("fabric-cheaper", "{fabric} at no extra cost", fabric=fabric),)
+    return (coded("fabric-needed", "the work needs {fabric}", fabric=fabric),)
 
 
 def _kind(node: NodeSku) -> str:
@@ -258,11 +250,10 @@ def paid_on_top(base: Baseline) -> CodedText:
 
 def _worse(candidate: Candidate, best: Candidate) -> CodedText:
     time, saving = candidate.prediction, candidate.saving
-    fields = {"time_ratio": time.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
+    fields = {"time_ratio": time.median, "gpus": candidate.gpus, "saving_usd_per_month": saving, "risk": time.risk}
     code, more = "saves-less", f"saves less ({usd(saving)}/month)"
     if saving > best.saving:
         code, more = "riskier", f"would save {usd(saving)}/month, {time.risk} risk of a slowdown above 10 %"
-        fields |= {"risk": time.risk}
     elif saving <= 0:
         code, more = "dearer", f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
     return CodedText(code, f"{time.median:.2f}x the time, {candidate.gpus} GPUs needed, {more}", fields)
@@ -337,7 +328,7 @@ def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
 def _without_fabric(series: Series, waste: Found, twins: Sequence[NodeSku]) -> Recommendation:
     """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes of the catalog."""
     fleet, base, node = series.fleet, series.base, waste.nodes[0]
-    gpu, saving, premium = series.group.lead.gpu_sku, None, waste.premium
+    gpu, saving = series.group.lead.gpu_sku, None
     priced = [(t, p) for t in twins if (p := fleet.book.beside(node, t.name)) is not None]
     twin, price = min(priced, key=lambda pair: (pair[1].usd_per_hour, pair[0].name), default=(None, None))
     against = ((NODES_MIXED, base.mixed), (NODES_SHARED, not base.whole), (PRICE_UNKNOWN, base.price is None))
@@ -346,21 +337,15 @@ def _without_fabric(series: Series, waste: Found, twins: Sequence[NodeSku]) -> R
     if base.sku is None:
         reason = "the node's SKU is unknown, so no equivalent node without the fabric can be found"
         blocked.append(coded("node-sku-unknown", reason))
-    elif not twins:
-        reason = "the catalog has no {gpu} node without the fabric at {where}"
-        blocked.append(coded("no-twin", reason, where=where, gpu=gpu))
     elif twin is None:
-        reason = "no price at {where} for {sku}, the same node without the fabric"
-        blocked.append(coded("twin-without-price", reason, where=where, sku=twins[0].name))
+        reason = "no {gpu} node without the fabric, or no price for one, is known at {where}"
+        blocked.append(coded("no-twin", reason, where=where, gpu=gpu))
     if twin is not None and price is not None:
         now = usd(base.price.usd_per_hour if base.price else None)
         text = f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
         text += f"{base.right_gpus} GPUs needed, at {usd(price.usd_per_hour)} instead of {now} per node-hour."
     else:
         text = f"The same {gpu or 'GPU'} on a node without the fabric runs the work at the same speed."
-        if premium is not None and premium.assumed:
-            text += f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
-            text += f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
     if price is not None and base.price is not None and cash is not None and not blocked:
         draws = base.right_nodes_draws * (base.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH

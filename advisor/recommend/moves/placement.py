@@ -10,11 +10,11 @@ import numpy as np
 from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS
 from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import Configuration, EvidenceClaim, Recommendation, SavingsBaseline
-from ...core.coded_text import CodedText, coded
+from ...core.coded_text import coded
 from ...core.formatting import counted, gpus, listed
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..evidence import WORK
+from ..constraints import WORK
 from ..fleet import Fleet, Found, node_words, series_label
 from ..groups import Group
 from ..move import SAME_SPEED, WEEK_HOURS, Fields, Move, Saving, recommend
@@ -194,22 +194,17 @@ def _best(
     fleet: Fleet, group: Group, waste: Found, trainings: Sequence[Group], taken: set[str]
 ) -> tuple[str, Recommendation]:
     """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none."""
-    reasons: list[tuple[str, CodedText]] = []
+    reasons: list[str] = []
     open_: list[tuple[str, Recommendation]] = []
     for training in trainings:
-        reason = _unfit(fleet, group, training)
-        if reason is None and training.series_id in taken:
-            reason = coded("swaps-already", "it is part of another swap")
-        if reason is None:
-            open_.append((training.series_id, _swap(fleet, group, waste, training)))
+        if (reason := _unfit(fleet, group, training)) or training.series_id in taken:
+            reasons.append(reason or "swaps-already")
         else:
-            reasons.append((training.lead.name, reason))
+            open_.append((training.series_id, _swap(fleet, group, waste, training)))
     if open_:
         return max(open_, key=lambda swap: (swap[1].freed_gpu_hours_per_month, swap[0]))
-    codes = " ".join(reason.code for _, reason in reasons[:3])
-    more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
-    text = f"no training workload in this fleet waits for a missing fabric{more}"
-    why = CodedText("no-swap-partner", text, {"because": codes or None})
+    text = "no training workload in this fleet waits for a missing fabric"
+    why = coded("no-swap-partner", text, because=" ".join(reasons[:3]) or None)
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     comes = "multi-node training without a fabric will run at the same provider and region"
     return "", recommend(
@@ -220,27 +215,24 @@ def _best(
     )  # fmt: skip
 
 
-def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
+def _unfit(fleet: Fleet, serving: Group, training: Group) -> str | None:
+    """The code of why they cannot change places; None: nothing forbids it."""
     here, there = serving.nodes[0], training.nodes[0]
     if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
-        return coded("has-a-fabric", "its nodes have a fabric")
-    if (waits := _share_waited(training)) < STARVES:
-        return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
+        return "has-a-fabric"
+    if _share_waited(training) < STARVES:
+        return "hardly-waits"
     if (here.provider, here.region) != (there.provider, there.region):
-        return coded("runs-elsewhere", "it runs at a different provider or in a different region")
-    if here.gpu_sku != there.gpu_sku:
-        gpu, wanted = there.gpu_sku or "unknown GPUs", here.gpu_sku or "the same GPUs"
-        return coded("other-gpus", "it runs on {gpu}, not on {wanted}", gpu=gpu, wanted=wanted)
-    if {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
-        return coded("other-gpu-count", "its nodes have a different number of GPUs")
+        return "runs-elsewhere"
+    if here.gpu_sku != there.gpu_sku or {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
+        return "other-gpus"
     if len(training.nodes) > len(serving.nodes):
-        text = "it needs {nodes} nodes, but the service has {held}"
-        return coded("more-nodes", text, nodes=len(training.nodes), held=len(serving.nodes))
+        return "more-nodes"
     # Other training on its nodes only gains by a fabric.
     names = {n.node for n in training.nodes}
     others = (w for g in fleet.groups if g.kind not in TRAINING_KINDS for w in g.workloads)
     if any(n.node not in serving.alone for n in serving.nodes) or any(names.intersection(w.nodes) for w in others):
-        return coded("swapped-nodes-shared", "other work runs on the nodes to swap")
+        return "swapped-nodes-shared"
     return None
 
 

@@ -15,11 +15,11 @@ from ...core.coded_text import coded
 from ...core.formatting import counted, gpus, listed
 from ...core.timestamps import minute
 from ...core.worth import HOURS_PER_MONTH
-from ..evidence import GAP_MAX, REST, all_seen
-from ..fleet import DRAWS, Fleet, Found, Series, node_words, series_label
+from ..constraints import GAP_MAX, REST
+from ..fleet import Fleet, Found, Series, node_words, series_label
 from ..groups import Group
 from ..move import WEEK_HOURS, Fields, Move, Saving, recommend, recommend_for
-from ..prediction import percentiles, risk_of
+from ..prediction import risk_of
 from ..progress import MIXED, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
 # Instances that divide a GPU wholly add up to all of it, but for rounding.
@@ -113,8 +113,10 @@ def _released(
     if saving is not None:
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
     kwh = None
-    # A node is switched off, or given back, as a whole: with every GPU of it.
-    off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
+    # A node is switched off, or returned, as a whole: with every GPU of it, each of which was observed.
+    counted_nodes = [fleet.verdicts.inventory.nodes[name] for name in names]
+    off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes)
+    off = off and not any(n.unobserved or n.surplus for n in counted_nodes)
     if off and (drawn := _drawn(fleet, waste)) is not None:
         kwh = drawn * HOURS_PER_MONTH / 1000
         also = "This also" if saving is not None else "A shutdown until then"
@@ -168,14 +170,11 @@ class ScheduleOff(Move):
             return
         begin, length, days = quiet
         share, end = length / 24, (begin + length) % 24
-        kwh = _not_drawn(series, quiet)
         whole = base.right_nodes if base.whole and not base.mixed else 0
         saving = Saving.of_nodes(base.price, whole, fleet.at, base.right_nodes_draws * share, base.right_nodes)
         then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
         if saving is not None:
             then = f"its nodes cost nothing. {saving.sentence}"
-        if kwh is not None:
-            then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
         yield recommend_for(
             series, "schedule-off",
             text=(
@@ -183,7 +182,6 @@ class ScheduleOff(Move):
                 f"{days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
                 f"daily shutdown of {length} hours, {then}"
             ),
-            energy_saving_kwh_per_month=kwh,
             changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=begin, end=end),),
             saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share,
             # How likely it is that a new day differs, by the rule of succession.
@@ -256,22 +254,3 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
     days = min((int(seen[(begin + n) % 24]) for n in range(length)), default=0)
     # Shorter than this, loading the models again eats what is saved.
     return (begin, length, days) if length >= 6 else None
-
-
-def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
-    """What its GPUs would not draw a month in these hours, kWh, of the right-sized nodes; whole days resampled. None:
-    no whole node can be switched off, or power was not measured."""
-    base, verdicts = series.base, series.fleet.verdicts
-    usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
-    if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):
-        return None
-    hour = (np.ceil(usage["ts"].to_numpy(float) / 3600).astype(np.int64) - 1) % 24
-    begin, length, _ = quiet
-    quiet_rows = usage[(hour - begin) % 24 < length]
-    if quiet_rows["power_watts"].isna().any() or quiet_rows.empty:
-        return None
-    day = np.floor(quiet_rows["ts"].to_numpy(float) / DAY_SECONDS)
-    watts = quiet_rows["power_watts"].groupby(day).mean().to_numpy(float)
-    picks = series.fleet.draws("off-hours", base.group.series_id).integers(0, len(watts), (DRAWS, len(watts)))
-    gpus = min(base.gpus, base.right_nodes * base.gpus_per_node)
-    return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * length / 24 / 1000)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.models import MoveModel
-from ...core.coded_text import CodedText
-from ..constraints import NVLINK, has_precision, room_bytes
-from ..prediction import BYTES, rates_of
+from ..constraints import NVLINK, room_bytes
+from ..prediction import rates_of
 from .sku_comparison import PCIE_GROUP_MAX, STATE_BYTES, Question, blocks, parts_of, serving_times
 
 # Activations per token and hidden unit (arXiv 2205.05198): of a layer at work, and of each layer's input.
@@ -180,67 +179,3 @@ def _best(plans: Iterable[CapacityPlan | None], by: str) -> list[CapacityPlan]:
     for plan in order:
         kept.setdefault((plan.gpu.name, plan.node.provider), plan)
     return list(kept.values())
-
-
-# Below each precision those that engines serve in, the least change first.
-_SMALL = ("fp8", "int8", "fp4", "int4")
-LOWER = {"fp32": ("bf16", *_SMALL), "bf16": _SMALL, "fp16": _SMALL, "fp8": _SMALL[2:], "int8": _SMALL[2:]}
-# What arithmetic cannot show. Every lever includes it.
-CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
-
-
-def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
-    """Precisions below `precision` that a GPU has, one a size: integers only where there is no float of that size."""
-    has = [lower for lower in LOWER.get(precision, ()) if has_precision(sku, lower)]
-    return tuple(lower for lower in has if {"int8": "fp8", "int4": "fp4"}.get(lower) not in has)
-
-
-def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
-    """Lower precisions of `target` in which the weights fit the asked GPUs, where they do not as asked."""
-    gpus, room, now = question.gpus, room_bytes(target.mem_bytes), question.weights_bytes
-    if question.params is None or question.phase == "training" or now / gpus <= room:
-        return ()
-    levers = []
-    for precision in usable(target, question.precision):
-        weights = replace(question, precision=precision).weights_bytes
-        if weights > room * max(n for n in (1, 2, 4, 8, 16) if n <= gpus):
-            continue
-        text = (
-            f"if served in {precision.upper()}: the weights need {weights / gpus / 1e9:.0f} GB per GPU instead of "
-            f"{now / gpus / 1e9:.0f} GB; {target.name} has room for {room / 1e9:.0f} GB. {CHECK}"
-        )
-        fields = {
-            "sku": target.name, "precision": precision, "precision_now": question.precision, "weights_bytes": weights,
-            "weights_bytes_now": now, "room_bytes": room, "gpus": gpus, "gpus_at_least": math.ceil(weights / room),
-        }  # fmt: skip
-        levers.append(CodedText("lever-weights-fit", text, fields))
-    return tuple(levers)
-
-
-def levers_of_plan(
-    wanted: Wanted, serving: Sequence[CapacityPlan], catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]
-) -> tuple[CodedText, ...]:
-    """Lower precisions in which fewer GPUs do. `serving`: the plans in the precision that was asked for, the proposal
-    first; empty: no node serves it so. Precisions without measured rates are in no plan."""
-    there, levers = list(nodes), []
-    gpu, least = (serving[0].gpu, serving[0].gpus) if serving else (None, None)
-    for precision in LOWER.get(wanted.precision, ()):
-        if BYTES[precision] > 1:  # then the cache would keep its 16 bits
-            continue
-        plans = plan_serving(replace(wanted, precision=precision), catalog, model, there)
-        alike = [plan for plan in plans if plan.gpu == gpu]
-        best = min(alike, key=lambda plan: plan.gpus, default=None) if gpu else next(iter(plans), None)
-        if best is None or (least is not None and best.gpus >= least):
-            continue
-        now = f"instead of {least}" if least is not None else "(none at the given precision)"
-        text = (
-            f"if served in {precision.upper()} with an 8-bit cache: {best.gpus} x {best.gpu.name} {now}, "
-            f"{best.group_gpus} per copy of the model. {CHECK}"
-        )
-        fields = {
-            "precision": precision, "precision_now": wanted.precision, "sku": best.gpu.name, "gpus": best.gpus,
-            "gpus_now": least, "gpus_a_copy": best.group_gpus,
-        }  # fmt: skip
-        levers.append(CodedText("lever-plan", text, fields))
-        least = best.gpus
-    return tuple(levers)

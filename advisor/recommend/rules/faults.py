@@ -14,7 +14,7 @@ from ...classify.types import BareGpu, Doubt, NodeFacts
 from ...core.coded_text import coded
 from ...core.formatting import dated, usd
 from ...core.timestamps import rfc3339
-from ..fleet import FAULT_RULE, NODES_UNKNOWN, Clean, Fleet, Found, Outcome, Unjudged, as_percent, watts
+from ..fleet import FAULT_RULE, NODES_UNKNOWN, Fleet, Found, Outcome, Unjudged, as_percent, watts
 from ..groups import Group
 from ..rule import Rule, Verdict, Why, WorkloadRule, is_job, seen_too_short
 
@@ -113,7 +113,7 @@ class TelemetryFault(Rule):
             elif fleet.faulty(group):
                 faulty.setdefault(tuple(n.node for n in group.nodes), []).append(group)
             else:
-                yield Clean(group)
+                yield group
         doubts: dict[str, list[Doubt]] = {}
         for doubt in fleet.verdicts.doubts:
             if doubt.code in CONTRADICTIONS:
@@ -124,7 +124,7 @@ class TelemetryFault(Rule):
             bare_gpus = fleet.free.get(node.node, [])
             faults = [gpu for gpu in bare_gpus if gpu.telemetry_fault]
             if max((gpu.hours for gpu in faults or bare_gpus), default=0.0) >= least:
-                yield self._of_node(fleet, node, faults) if faults else Clean(node)
+                yield self._of_node(fleet, node, faults) if faults else node
 
     def _of_groups(self, fleet: Fleet, groups: Sequence[Group], doubts: Mapping[str, Sequence[Doubt]]) -> Found:
         """`groups`: on the same nodes, the largest first. `doubts`: the contradictions of every GPU."""

@@ -15,9 +15,9 @@ from ...core.advice_types import Finding, Severity
 from ...core.coded_text import CodedText, coded
 from ...core.column_rows import ColumnRows
 from ...core.formatting import listed
-from ...core.timestamps import minute, rfc3339, span
-from ..evidence import GAP_MAX
-from ..fleet import Clean, Fleet, Found, Outcome, Unjudged, as_percent, watts, when_possible
+from ...core.timestamps import minute, rfc3339
+from ..constraints import GAP_MAX
+from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, watts
 from ..groups import Group
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Verdict, Why, WorkloadRule, seen_too_short
 
@@ -53,18 +53,14 @@ class Idle(Rule):
 
         seen_idle = [b for b in long if rests(b, b.busy_hours)]
         still = [b for b in seen_idle if rests(b, b.busy_hours + dark[b])]
-        notes: list[tuple[CodedText, CodedText]] = []  # why there is no verdict on some of them, and what to read of it
+        why, note = None, None  # of some of them there is no verdict
         if faults := sorted({b.telemetry_fault for b in free if b.telemetry_fault}):
             why = coded("signals-contradict", "its metrics contradict each other")
             text = "No verdict on idle GPUs of {node}: {fault}."
-            notes.append((why, coded("idle-not-judged", text, node=node.node, fault=" ".join(faults))))
-        partly = [b for b in seen_idle if b not in still]
-        hours = sum(b.idle_hours for b in partly)
+            note = coded("idle-not-judged", text, node=node.node, fault=" ".join(faults))
+        hours = sum(b.idle_hours for b in seen_idle if b not in still)
         if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= floor:
-            fields = {"gpus": len(partly), "node": node.node, "unobserved_hours": max(dark[b] for b in partly)}
             why = coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time")
-            text = "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h "
-            notes.append((why, coded("idle-partly-observed", f"{text}of the window were not.", **fields)))
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.
@@ -72,19 +68,13 @@ class Idle(Rule):
         cut = any(b.part < 1 and b.idle_hours >= 0.5 * b.part * node.span_hours for b in still)
         idle = bool(still) and (share >= MIN_SHARE or cut)
         if idle and node.evidence_hours >= floor:
-            return self._found(fleet, node, still, hours, share, tuple(note for _, note in notes))
-        if idle:
-            then = when_possible(node.hours_observed, floor, fleet.verdicts.window, fleet.at, node)
-            text = f"{node.node} appears idle, but has only {span(node.hours_observed * 3600)} of data. {then}"
-            fields = {"node": node.node, "hours": node.hours_observed, "needed_hours": floor}
-            note = CodedText("idle-seen-too-short", text, fields)
-            return Unjudged(seen_too_short(floor), (node,), note=note)
-        if notes:
-            return Unjudged(notes[-1][0], (node,), note=notes[-1][1])
+            return self._found(fleet, node, still, hours, share, (note,) if note else ())
+        if why is not None and not idle:
+            return Unjudged(why, (node,), note=note)
         if node.evidence_hours < floor:
             return Unjudged(seen_too_short(floor), (node,))
         unseen = any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free)
-        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean(node)
+        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else node
 
     def _found(  # noqa: PLR0917
         self, fleet: Fleet, node: NodeFacts, idle: Sequence[BareGpu], hours: float, share: float,
@@ -167,14 +157,7 @@ class HeldIdle(WorkloadRule):
         note = coded("held-idle-not-judged", f"{text} on {{nodes}}: {{because}}", **fields)
         if rests and least.evidence_hours >= floor:
             return self._found(fleet, limits, group, left, held, share, (note,) if unsure else ())
-        if rests:
-            then = when_possible(least.hours_observed, floor, fleet.verdicts.window, fleet.at, least)
-            seen = span(least.hours_observed * 3600)
-            text = f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}"
-            fields = {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor}
-            note = CodedText("held-idle-seen-too-short", text, fields)
-            return Unjudged(seen_too_short(floor), group.nodes, group, note=note)
-        if unsure:
+        if unsure and not rests:
             reason = coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
             return Unjudged(reason, group.nodes, group, note=note)
         if least.evidence_hours < floor:

@@ -16,10 +16,10 @@ from ...core.advice_types import Finding
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, dated, listed, usd
 from ...core.ids import stable_id
-from ...core.timestamps import day, span
+from ...core.timestamps import day
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..fleet import Clean, Fleet, Found, Outcome, Unjudged, as_percent, node_words, when_possible
+from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, node_words
 from ..groups import Group
 from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric, nvlink_premium
 from ..rule import Rule, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
@@ -61,7 +61,7 @@ class IdleFabric(Rule):
             elif silent:
                 together.setdefault(tuple(sorted(g.series_id for g, _ in working)), []).append(node)
             else:
-                yield Clean(node)
+                yield node
         yield from _with_notes(open_)
         for series, nodes in together.items():
             held = {s: sum(hours[n.node].get(s, 0.0) for n in nodes) for s in series}
@@ -84,12 +84,6 @@ class IdleFabric(Rule):
             note = CodedText("fabric-not-judged", f"{why.text}.", {"because": why.code})
         elif fabric.hours < floor or fabric.util_p995 is None:
             why = seen_too_short(floor)
-            # That the whole node was observed for too short a time its own note says.
-            if node.hours_observed >= floor:
-                then = when_possible(fabric.hours, floor, fleet.verdicts.window, fleet.at, node)
-                text = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
-                fields = {"because": "fabric-seen-too-short", "hours": fabric.hours, "needed_hours": floor}
-                note = CodedText("fabric-not-judged", text, fields)
         elif silent and (doubt := self._doubt(fleet, working)):
             why = replace(doubt, text=f"silent, not judged: {doubt.text}")
             note = CodedText("fabric-silent-not-judged", f"{doubt.text}.", {"because": doubt.code})
@@ -162,7 +156,7 @@ class IdleFabric(Rule):
             *([("fabric_premium", premium.usd_per_hour, None, "USD per node-hour")] if premium else ()),
         ]
         waste = self.found(
-            fleet, lead, evidence=evidence, gpu_hours=held, cost=cost, nodes=nodes, after=text, premium=premium,
+            fleet, lead, evidence=evidence, gpu_hours=held, cost=cost, nodes=nodes, after=text,
             severity="low" if free else None,
             sure=lead.lead.kind.confidence * (1 - _training_confidence(lead.lead)),
             values={
@@ -179,7 +173,6 @@ class IdleFabric(Rule):
 
 
 def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
-    """GPU-hours of every series on every node, shared hours included by presence."""
     series = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
     hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     held = fleet.verdicts.occupancy.groupby(["node", "workload_id"])["gpu_hours"].sum()
@@ -332,5 +325,5 @@ class IdleNvlink(WorkloadRule):
                 "whose": "whatever ran there" if silent else "between its GPUs",
             },
             sure=1.0 if group.gpus_per_replica == 1 else group.lead.kind.confidence,
-            after=text, premium=premium,
+            after=text,
         )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
@@ -27,16 +26,6 @@ _NOT_MEASURED = {
 }
 
 
-class _Cheaper(NamedTuple):
-    """`usd_less`: of a GPU-hour. `bandwidth`: what its memory sustains, over the present; `assumed`: not measured."""
-
-    node: NodeSku
-    price: Price
-    usd_less: float
-    bandwidth: float
-    assumed: bool
-
-
 class OverTier(WorkloadRule):
     """Work bound by memory bandwidth whose compute stays low, for which nothing forbids a cheaper GPU as fast."""
 
@@ -58,7 +47,7 @@ class OverTier(WorkloadRule):
         if bound < least:
             return Why.BOTTLENECK_UNKNOWN
         cheaper = _cheaper(fleet, limits, group)
-        if not isinstance(cheaper, _Cheaper):
+        if not isinstance(cheaper, tuple):
             return cheaper
         node, price, less, bandwidth, assumed = cheaper
         cost, prices = less * group.gpu_hours, (fleet.book.saving_price(group.nodes[0]), price)
@@ -82,8 +71,11 @@ class OverTier(WorkloadRule):
         )  # fmt: skip
 
 
-def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedText | None:
-    """The cheapest such node of the same provider and region, or why that is unknown; None: there is none."""
+def _cheaper(
+    fleet: Fleet, limits: WasteRule, group: Group
+) -> tuple[NodeSku, Price, float, float, bool] | CodedText | None:
+    """The cheapest such node of the same provider and region, its price, the dollars that a GPU-hour costs less, what
+    its memory sustains over the present, and whether that is assumed. Or why it is unknown; None: there is none."""
     here, gpus, source = group.nodes[0], fleet.catalog.gpus, fleet.gpu_of(group)
     paid, sustained = fleet.book.saving_price(here), _sustained(source)
     if source is None:
@@ -93,7 +85,7 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
     if not here.provider or not here.gpu_count or paid is None:
         return coded("no-price", "the provider or the price of its node is unknown")
     rate = paid.usd_per_hour / here.gpu_count
-    best: _Cheaper | None = None
+    best = None
     closed: CodedText | None = None
     for node in fleet.book.for_sale(here):
         price, gpu = fleet.book.beside(here, node.name), fleet.catalog.gpu(node.gpu)
@@ -103,9 +95,9 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
         less = rate - price.usd_per_hour / node.gpu_count
         if there < limits.value("bandwidth_min") * sustained or less < limits.value("price_drop_min") * rate:
             continue
-        if best is None or less > best.usd_less:
+        if best is None or less > best[2]:
             if not (against := gates(group, source, fleet.book.sku_of(here), gpu, node)):
-                best = _Cheaper(node, price, less, there / sustained, gpu.achieved.mem is None)
+                best = node, price, less, there / sustained, gpu.achieved.mem is None
             elif all(reason.code in _NOT_MEASURED for reason in against):
                 closed = closed or _NOT_MEASURED[against[0].code]
     return best or closed

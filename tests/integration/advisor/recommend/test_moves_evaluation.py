@@ -27,7 +27,7 @@ def left_out():
     ("section", "lines", "median"), [("published pairs, source", 595, 0.087), ("time of a token", 492, 0.077)]
 )
 def test_predictions_hold_where_source_and_model_family_were_left_out(left_out, section, lines, median):
-    (pairs,) = (pairs for name, pairs in left_out.items() if name.startswith(section))
+    (pairs,) = (errors for name, errors in left_out.items() if name.startswith(section))
     moved = [pair for pair in pairs if pair.changes]
     assert len(pairs) == lines
     assert np.median([pair.error for pair in pairs]) <= median

@@ -185,7 +185,7 @@ def test_the_strictest_class_that_is_kept_today_is_the_class(first, token, label
     [
         ([], "no engine histogram"),
         ([("w-chat", END, QUICK, None, 60.0)], "too few"),
-        ([("w-chat", END, None, TOKENS)], "time to first token"),
+        ([("w-chat", END, None, TOKENS)], "no engine histogram"),
     ],
 )
 def test_what_nobody_measured_is_taken_from_its_kind_and_said_so(rows: list[tuple], why: str) -> None:

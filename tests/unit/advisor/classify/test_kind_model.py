@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
-from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels
+from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels, with_derived
 from skuwise.advisor.classify.workloads.session import EngineFacts, Session
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
@@ -21,8 +21,7 @@ from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.models import Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_thresholds
-from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
-from skuwise.tests.support.judged_alone import alone
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder, alone
 from skuwise.tests.support.rulebooks import rulebook
 
 NAMES = [shape.name for shape in SHAPES]
@@ -58,7 +57,7 @@ def test_no_features_make_a_level_that_is_no_share_or_a_sentence_without_its_num
     for name, level in levels(features).items():
         assert 0.0 <= level <= 1.0
         if level > 0:
-            assert "{" not in BY_NAME[name].told(features).text
+            assert "{" not in BY_NAME[name].told(with_derived(features)).text
 
 
 NAMED = (Clue({"training": 3.0}, CodedText("owner-kind", "Its owner trains.", {})),)
@@ -99,10 +98,6 @@ def without(*names: str) -> dict[str, float]:
         (without("hbm_utilization"), {"thin_seconds": 2.0}, "settled-by-pipes", "DCGM_FI_PROF_DRAM_ACTIVE"),
         ({**WHOLE, "gpus": 4.0}, {"collectives": 2.0}, "settled-by-nvlink", "DCGM_FI_PROF_NVLINK_TX_BYTES"),
         ({**WHOLE, "nodes": 2.0}, {"fabric_busy": 2.0}, "settled-by-fabric", "node_infiniband_port_data"),
-        (
-            {**without("mem_level", "mem_hourly_cv"), "resolution_seconds": 60.0}, {"memory_moves": 2.0},
-            "settled-by-memory", "DCGM_FI_DEV_FB_USED",
-        ),
         ({**WHOLE, "elapsed_hours": 6.0}, {"rests_at_night": 2.0}, "settled-by-a-day", "one full day"),
         ({**WHOLE, "elapsed_hours": 48.0}, {"working_hours": 2.0}, "settled-by-days", "three days of data"),
     ],

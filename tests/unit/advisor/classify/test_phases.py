@@ -1,13 +1,12 @@
 """Features by the hour, and phases: where a workload changes what it does, and where it only seems to."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from skuwise.advisor.classify.features.course import Course, course_features
+from skuwise.advisor.classify.features.course import PieceRows, RowTables, course_features
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.phases.change_points import HOUR, PHASES_MAX, turns
 from skuwise.advisor.core.segments import Segments
@@ -133,30 +132,26 @@ NAN = float("nan")
 def course(
     engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: Sequence[float] | None = None,
     memory_top: Sequence[float] | None = None, length: float = HOUR, gpu: int = 0, start: float = MONDAY,
-) -> Course:  # fmt: skip
+) -> dict[str, np.ndarray]:  # fmt: skip
     """A history of one GPU, a row each `length` seconds; the highest values are the means where none are given."""
-    count = len(engine)
-    level = np.array(engine, dtype=float)
+    count, level = len(engine), np.array(engine, dtype=float)
     highest = level if top is None else np.array(top, dtype=float)
     used = np.full(count, memory) if isinstance(memory, float) else np.array(memory, dtype=float)
-    return Course(
-        gpu=np.full(count, gpu, dtype=np.intp),
-        ts=start + length * np.arange(1, count + 1, dtype=np.float64),
-        length_seconds=np.full(count, length),
-        seconds=np.full(count, length),
-        engine=level,
-        engine_p95=highest,
-        engine_max=highest,
-        memory=used,
-        memory_max=used if memory_top is None else np.array(memory_top, dtype=float),
-    )
+    return {
+        "gpu": np.full(count, gpu, dtype=np.intp), "ts": start + length * np.arange(1, count + 1, dtype=np.float64),
+        "interval_seconds": np.full(count, length), "observed_seconds": np.full(count, length),
+        "gpu_util_mean": level, "gpu_util_p95": highest, "gpu_util_max": highest, "mem_used_bytes_mean": used,
+        "mem_used_bytes_max": used if memory_top is None else np.array(memory_top, dtype=float),
+    }  # fmt: skip
 
 
-def told(*courses: Course) -> dict[str, float]:
+def told(*courses: dict[str, np.ndarray]) -> dict[str, float]:
     """The features of one workload by the series of its GPUs."""
-    whole = Course(*(np.concatenate([getattr(c, f.name) for c in courses]) for f in dataclasses.fields(Course)))
-    figures = course_features(whole, Segments.of_lengths([len(whole.ts)]), ACTIVE)
-    return {name: float(values[0]) for name, values in figures.items() if math.isfinite(values[0])}
+    columns = {name: np.concatenate([c[name] for c in courses]) for name in courses[0]}
+    count = len(columns["ts"])
+    tables = RowTables(columns, {}, columns["gpu"])
+    rows = PieceRows(tables, Segments.of_lengths([count]), np.arange(count), columns["observed_seconds"])
+    return {n: float(v[0]) for n, v in course_features(rows, ACTIVE).items() if math.isfinite(v[0])}
 
 
 DAY_OF_SERVICE = [0.0] * 6 + [0.1, 0.2, 0.4, 0.6, 0.7, 0.7, 0.6, 0.6, 0.7, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1]
@@ -185,7 +180,7 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
         ([course([0.004] * 30)], {"active_share": 0.0}, []),
         # A gap joins no rests and is none.
         ([PAUSE], {"rest_hours_max": 6}, []),
-        ([PAUSE.of(np.array([True, True, True, False, False, True, True, True]))],
+        ([{name: np.delete(column, [3, 4]) for name, column in PAUSE.items()}],
          {"rest_hours_max": 2, "active_share": 2 / 6}, []),
         # Three hours of minutes are seen in tens of them.
         ([course([0.8] * 60 + [0.0] * 30 + [0.8] * 90, length=60.0)],
@@ -199,7 +194,9 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
         ([course(SOME_MISSING)], {"active_share": 2 / 3, "rest_hours_max": 1}, []),
     ],
 )  # fmt: skip
-def test_what_a_course_tells(courses: list[Course], figures: dict[str, float], untold: Sequence[str]) -> None:
+def test_what_a_course_tells(
+    courses: list[dict[str, np.ndarray]], figures: dict[str, float], untold: Sequence[str]
+) -> None:
     result = told(*courses)
     assert {name: result[name] for name in figures} == pytest.approx(figures) and not set(untold) & set(result)
 
@@ -217,5 +214,4 @@ def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_ho
 
 def test_nothing_known_is_nothing_said() -> None:
     assert told(course([NAN] * 5, memory=[NAN] * 5)) == {}
-    unobserved = dataclasses.replace(course([0.5] * 5), seconds=np.zeros(5))
-    assert told(unobserved) == {}
+    assert told(course([0.5] * 5) | {"observed_seconds": np.zeros(5)}) == {}

@@ -1,22 +1,21 @@
 # pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false, reportArgumentType=false
 # pyright: reportOperatorIssue=false
-"""Dollars of moves: prices, cash, what excludes what; and the model, packing and contradictions behind them."""
+"""Dollars of moves: prices, cash, what excludes what, what contradicts; and the evidence that each claim needs."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.classify.types import MigInstance
+from skuwise.advisor.classify.types import MigInstance, Verdicts
+from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
+from skuwise.advisor.plan.inputs import why_held
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
-from skuwise.advisor.recommend.predict.sku_comparison import Question, compare
 from skuwise.advisor.recommend.prediction import percentiles
 from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models import load_move_model
 from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, advice_of, gpus_of, node, usage, verdicts, workload
 
@@ -148,93 +147,6 @@ def test_recommendations_that_exclude_each_other_in_a_ring(usd, best):
     assert "".join(sorted(r.id for r in chosen)) == best
 
 
-MODEL = load_move_model()
-REFERENCE = CATALOG.gpus[MODEL.profiles.reference]
-
-
-def asked(source, target, phase, precision="bf16", **more):
-    more = {"gpus": 8, **more} if phase == "training" else more
-    question = Question(phase, precision, **more)
-    return compare(question, CATALOG.gpu_asked(source), CATALOG.gpu_asked(target), REFERENCE, MODEL)
-
-
-def speedup(*given, **more):
-    return 1 / asked(*given, **more).time_ratio.p50
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "phase", "precision", "published"),
-    [
-        ("H100", "H200-SXM", "decode", "fp8", 1.28),
-        ("H100", "H200-SXM", "prefill", "fp8", 1.05),
-        ("H100", "H200-SXM", "training", "bf16", 1.09),
-        ("A100", "H100", "decode", "fp16", 1.76),
-        ("A100", "H100", "prefill", "fp16", 2.38),
-        ("A100", "H100", "training", "bf16", 2.16),
-        ("L40S", "H100", "decode", "fp8", 4.4),
-        ("L40S", "H100", "prefill", "fp8", 3.5),
-        ("H200-SXM", "B200-SXM", "training", "bf16", 1.55),
-    ],
-)
-def test_published_medians_are_met_where_nothing_else_is_said(source, target, phase, precision, published):
-    assert speedup(source, target, phase, precision) == pytest.approx(published, rel=0.18)
-
-
-@pytest.mark.parametrize(
-    ("target", "precision", "more", "code", "wider"),
-    [
-        ("H200-SXM", "fp8", {"params": 5e12}, "size-not-calibrated", False),
-        ("H200-SXM", "fp8", {"params": 70e9, "batch": 4096, "gpus": 8}, "batch-not-calibrated", False),
-        ("H200-SXM", "fp64", {"params": 8e9}, "precision-not-calibrated", True),  # that rate was never published
-        ("T4", "fp16", {"params": 8e9}, "architecture-not-calibrated", True),
-    ],
-)
-def test_what_lies_outside_of_what_was_measured_is_said(target, precision, more, code, wider):
-    comparison = asked("H100", target, "decode", precision, **more)
-    assert code in [reason.code for reason in comparison.outside]
-    assert "outside what was measured" in comparison.basis
-    counted = MODEL.classes[comparison.work].sigma
-    assert comparison.sigma == pytest.approx(counted * MODEL.unseen if wider else counted)
-
-
-@pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
-@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "fp4", "fp32", "int4", "fp64"])
-def test_every_pair_of_gpus_gets_an_answer(phase, precision):
-    names = sorted(CATALOG.gpus)
-    for a, b in zip(names, [*names[1:], names[0]], strict=True):
-        ratio = asked(a, b, phase, precision, params=13e9).time_ratio
-        assert 0 < ratio.p10 < ratio.p50 < ratio.p90 < math.inf
-
-
-def test_what_nobody_published_is_assumed_and_widens_the_interval():
-    comparison, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
-    assert comparison.assumed == ()
-    assert "assumed" in unknown.basis
-    assert "H100-NVL" in unknown.basis
-    assert unknown.sigma > comparison.sigma
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "more", "reason"),
-    [
-        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "only PCIe"),
-        ("H100", "A100", {"phase": "decode", "precision": "fp8"}, "no FP8"),
-        ("H100", "T4", {"phase": "training", "precision": "bf16"}, "no BF16"),
-        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs needed"),
-        (
-            "H100",
-            "B200-SXM",
-            {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128},
-            "limited by its host",
-        ),
-        ("H100", "MI300X", {"phase": "decode", "precision": "fp8"}, "software stack"),
-        ("H100", "GH200-96GB", {"phase": "decode", "precision": "fp8"}, "Arm host"),
-    ],
-)
-def test_what_forbids_a_move_is_named(source, target, more, reason):
-    assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
-
-
 def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians_and_what_surely_saves_stays() -> None:
     rng = np.random.default_rng(1)
     skewed = 10_000.0 - 3000.0 * rng.exponential(1.0, 4000)
@@ -300,3 +212,123 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     assert ("held-idle" in made.fired(advice)) is held
     against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
     assert against == ([] if held else ["worked-meanwhile"])
+
+
+def idle_node(**changes: object) -> Verdicts:
+    return verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i, **changes) for i in range(8)])
+
+
+def release_of(given: Verdicts) -> Recommendation:
+    (recommendation,) = [r for r in advice_of(given).recommendations if r.action == "release"]
+    return recommendation
+
+
+def changed(given: Verdicts, name: str, **changes: object) -> Verdicts:
+    nodes = dict(given.inventory.nodes)
+    nodes[name] = replace(nodes[name], **changes)  # type: ignore[arg-type]
+    return replace(given, inventory=replace(given.inventory, nodes=nodes))
+
+
+def with_gpus(given: Verdicts, name: str, change: dict[str, object], *, only: int | None = None) -> Verdicts:
+    gpus = [
+        replace(gpu, **change) if only is None or n == only else gpu  # type: ignore[arg-type]
+        for n, gpu in enumerate(given.inventory.nodes[name].gpus)
+    ]
+    return changed(given, name, gpus=tuple(gpus))
+
+
+def refused(r: Recommendation) -> bool:
+    return r.saving_usd_per_month is None and r.freed_gpu_hours_per_month == 0.0 and r.risk == "high"
+
+
+def test_a_node_of_which_every_gpu_was_observed_and_idle_is_given_back() -> None:
+    recommendation = release_of(idle_node())
+    assert (recommendation.realisation, recommendation.blocked_by, recommendation.risk) == ("cash-now", (), "very-low")
+    assert recommendation.saving_usd_per_month is not None
+
+
+def test_gpus_that_nobody_observed_keep_their_node() -> None:
+    dark = Unobserved("spare", tuple(f"unnamed-{n}" for n in range(6)), "No series names them.", "not-named")
+    given = idle_node()
+    two = given.inventory.nodes["spare"].gpus[:2]
+    given = replace(given, bare=given.bare[:2])
+    advice = advice_of(changed(given, "spare", gpus=two, unobserved=(dark,)))
+    assert not [r for r in advice.recommendations if r.counts] and advice.summary.recoverable_usd_per_month == 0.0
+
+
+NEEDS = [
+    ({"measured": dict.fromkeys(("engine_active", "mem_used"), 336.0)}, "no power data"),
+    ({"measured": dict.fromkeys(("mem_used", "power"), 336.0)}, "no engine activity data"),
+    ({"hours": 325.0}, "has data for 325 of 336 h"),
+    ({"last_ts": END - 5 * 3600}, "no data for spare after"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        *((with_gpus(idle_node(), "spare", change, only=only), said) for change, said in NEEDS for only in (None, 3)),
+        (idle_node(busy_hours=12.0), "worked without a workload label"),
+        (idle_node(held_hours=300.0), "memory of 8 GPUs"),
+    ],
+)
+def test_what_a_release_needs_of_each_gpu(given: Verdicts, said: str) -> None:
+    recommendation = release_of(given)
+    assert refused(recommendation) and "$" not in recommendation.text and said in recommendation.text
+    assert any(said in why.text for why in recommendation.blocked_by), recommendation.blocked_by
+
+
+@pytest.mark.parametrize("gpus", [8, 4])  # a node to return, GPUs for other work
+def test_pods_that_requested_gpus_keep_their_node_and_are_named(gpus: int) -> None:
+    given = verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i) for i in range(gpus)])
+    given = changed(given, "spare", unaccounted_pods=("research/train-0", "research/train-1"))
+    recommendation = release_of(given)
+    assert refused(recommendation) and "research/train-0" in recommendation.blocked_by[0].text
+    assert recommendation.blocked_by[0].code == "pods-not-named"
+    held = why_held(given, given.nodes[0], 30.0)
+    assert held is not None and held.code == "plan-pods-not-named"
+
+
+def test_below_one_percent_the_claim_stands_and_names_the_gap() -> None:
+    recommendation = release_of(with_gpus(idle_node(), "spare", {"hours": 334.0}))
+    assert not recommendation.blocked_by and "0.6 % of the window has no data." in recommendation.text
+
+
+def demanding(**measured: float) -> Advice:
+    """A service on four nodes that needs half of them, by what was measured of it."""
+    pods = [workload("api", (n,), id=f"w-api-{n}") for n in ("n1", "n2", "n3", "n4")]
+    nodes = [node(w.nodes[0], fabric=made.fabric(util_p995=0.5)) for w in pods]
+    values = {"u_c": 0.05, "u_m": 0.15, "u_n": 0.1, "g": 0.9, **measured}
+    u_c, u_m = values["u_c"], values["u_m"]
+    uses = [usage(w, u_c=u_c, u_m=u_m, u_n=values["u_n"], g=values["g"]) for w in pods]
+    given = verdicts(nodes, pods, uses=uses)
+    for node_facts in nodes:
+        lacking = [name for name, key in (("dram_active", "u_m"), ("tensor_active", "u_c")) if np.isnan(values[key])]
+        measured = {
+            k: v for k, v in given.inventory.nodes[node_facts.node].gpus[0].measured.items() if k not in lacking
+        }
+        given = with_gpus(given, node_facts.node, {"measured": measured})
+    return advice_of(given)
+
+
+def test_the_service_whose_bandwidth_is_missing_keeps_its_gpus() -> None:
+    advice, blind = demanding(), demanding(u_m=float("nan"))
+    assert [r.counts for r in advice.recommendations if r.action == "reduce-gpus"] == [True]
+    for kept in (r for r in blind.recommendations if r.action == "reduce-gpus"):
+        assert not kept.counts and any("memory bandwidth" in why.text for why in kept.blocked_by)
+    assert blind.summary.recoverable_usd_per_month == 0.0
+
+
+def test_a_service_leaves_no_fabric_that_was_not_observed() -> None:
+    given = made.founding()
+    blind = replace(given, nodes=tuple(replace(n, fabric=None) for n in given.nodes))
+    advice = advice_of(blind)
+    assert not [r for r in advice.recommendations if r.counts]
+    assert any(note.code == "fabrics-not-observed" for note in advice.notes)
+
+
+def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silent_for_all_of_it() -> None:
+    given = made.founding()
+    part = replace(given, nodes=tuple(replace(n, fabric=made.fabric(hours=300.0)) for n in given.nodes))
+    moved = [r for r in advice_of(part).recommendations if r.action == "move-sku"]
+    assert moved and all(r.blocked_by and not r.counts for r in moved)

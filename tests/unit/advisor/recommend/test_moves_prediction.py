@@ -2,6 +2,7 @@
 # pyright: reportAttributeAccessIssue=false
 """Predicted times of moves, and the latency that a service may not lose."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
 from skuwise.advisor.pipeline import fleet_of
 from skuwise.advisor.recommend.fleet import Baseline, baseline_for
 from skuwise.advisor.recommend.move import SAME_SPEED, held_to_class, recommend
+from skuwise.advisor.recommend.predict.sku_comparison import Question, compare
 from skuwise.advisor.recommend.prediction import Prediction, predict
 from skuwise.rules.models import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
@@ -33,22 +35,36 @@ def predicted(source, target, profile, phase, **more):
     return predict(catalog().gpu(source), catalog().gpu(target), use_of(**profile), phase, MODEL, **more)
 
 
+REFERENCE = catalog().gpus[MODEL.profiles.reference]
+
+
+def asked(source, target, phase, precision="bf16", **more):
+    more = {"gpus": 8, **more} if phase == "training" else more
+    question = Question(phase, precision, **more)
+    return compare(question, catalog().gpu_asked(source), catalog().gpu_asked(target), REFERENCE, MODEL)
+
+
 @pytest.mark.parametrize(
-    ("source", "target", "profile", "phase", "published", "tolerance"),
+    ("source", "target", "profile", "precision", "published", "tolerance"),
     [
-        ("H100-SXM5", "H200-SXM", DECODE, "serving", 1.28, 0.10),
-        ("H100-SXM5", "H200-SXM", PREFILL, "serving", 1.05, 0.10),
-        ("H100-SXM5", "H200-SXM", TRAINING, "training", 1.09, 0.10),
-        ("A100-SXM4-80GB", "H100-SXM5", DECODE_A100, "serving", 1.76, 0.15),
-        ("A100-SXM4-80GB", "H100-SXM5", PREFILL_A100, "serving", 2.38, 0.15),
-        ("A100-SXM4-80GB", "H100-SXM5", TRAINING, "training", 2.16, 0.15),
-        ("H200-SXM", "B200-SXM", TRAINING, "training", 1.55, 0.15),
-        ("L40S", "H100-SXM5", DECODE_L40S, "serving", 4.4, 0.30),
-        ("L40S", "H100-SXM5", PREFILL_L40S, "serving", 3.5, 0.30),
+        ("H100-SXM5", "H200-SXM", DECODE, "fp8", 1.28, 0.10),
+        ("H100-SXM5", "H200-SXM", PREFILL, "fp8", 1.05, 0.10),
+        ("H100-SXM5", "H200-SXM", TRAINING, "bf16", 1.09, 0.10),
+        ("A100-SXM4-80GB", "H100-SXM5", DECODE_A100, "fp16", 1.76, 0.15),
+        ("A100-SXM4-80GB", "H100-SXM5", PREFILL_A100, "fp16", 2.38, 0.15),
+        ("A100-SXM4-80GB", "H100-SXM5", TRAINING, "bf16", 2.16, 0.15),
+        ("H200-SXM", "B200-SXM", TRAINING, "bf16", 1.55, 0.15),
+        ("L40S", "H100-SXM5", DECODE_L40S, "fp8", 4.4, 0.30),
+        ("L40S", "H100-SXM5", PREFILL_L40S, "fp8", 3.5, 0.30),
     ],
 )
-def test_published_medians_are_met(source, target, profile, phase, published, tolerance):
-    assert 1 / predicted(source, target, profile, phase).median == pytest.approx(published, rel=tolerance)
+def test_published_medians_are_met_with_telemetry_and_where_nothing_else_is_said(
+    source, target, profile, precision, published, tolerance
+):
+    phase = "training" if profile is TRAINING else "decode" if profile["u_m"] > profile["u_c"] else "prefill"
+    measured = predicted(source, target, profile, "training" if phase == "training" else "serving")
+    assert 1 / measured.median == pytest.approx(published, rel=tolerance)
+    assert 1 / asked(source, target, phase, precision).time_ratio.p50 == pytest.approx(published, rel=0.18)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +105,61 @@ def test_communication_that_nothing_hides_and_a_slower_network_are_refused(expos
     h100, slow, fast = catalog().gpu("H100-SXM5"), 12.5e9, 50e9
     assert isinstance(predict(h100, h100, use, "training", MODEL, network=(fast, slow)), CodedText) == exposed
     assert predict(h100, h100, use, "training", MODEL, network=(slow, fast)).median < 1
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "more", "code", "wider"),
+    [
+        ("H200-SXM", "fp8", {"params": 5e12}, "size-not-calibrated", False),
+        ("H200-SXM", "fp8", {"params": 70e9, "batch": 4096, "gpus": 8}, "batch-not-calibrated", False),
+        ("H200-SXM", "fp64", {"params": 8e9}, "precision-not-calibrated", True),  # that rate was never published
+        ("T4", "fp16", {"params": 8e9}, "architecture-not-calibrated", True),
+    ],
+)
+def test_what_lies_outside_of_what_was_measured_is_said(target, precision, more, code, wider):
+    comparison = asked("H100", target, "decode", precision, **more)
+    assert code in [reason.code for reason in comparison.outside]
+    assert "outside what was measured" in comparison.basis
+    counted = MODEL.classes[comparison.work].sigma
+    assert comparison.sigma == pytest.approx(counted * MODEL.unseen if wider else counted)
+
+
+@pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "fp4", "fp32", "int4", "fp64"])
+def test_every_pair_of_gpus_gets_an_answer(phase, precision):
+    names = sorted(catalog().gpus)
+    for a, b in zip(names, [*names[1:], names[0]], strict=True):
+        ratio = asked(a, b, phase, precision, params=13e9).time_ratio
+        assert 0 < ratio.p10 < ratio.p50 < ratio.p90 < math.inf
+
+
+def test_what_nobody_published_is_assumed_and_widens_the_interval():
+    comparison, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
+    assert comparison.assumed == ()
+    assert "assumed" in unknown.basis
+    assert "H100-NVL" in unknown.basis
+    assert unknown.sigma > comparison.sigma
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "more", "reason"),
+    [
+        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "only PCIe"),
+        ("H100", "A100", {"phase": "decode", "precision": "fp8"}, "no FP8"),
+        ("H100", "T4", {"phase": "training", "precision": "bf16"}, "no BF16"),
+        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs needed"),
+        (
+            "H100",
+            "B200-SXM",
+            {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128},
+            "limited by its host",
+        ),
+        ("H100", "MI300X", {"phase": "decode", "precision": "fp8"}, "software stack"),
+        ("H100", "GH200-96GB", {"phase": "decode", "precision": "fp8"}, "Arm host"),
+    ],
+)
+def test_what_forbids_a_move_is_named(source, target, more, reason):
+    assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
 
 
 CLASSES = load_latency_classes().classes

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.classify.types import NodeFacts
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Owner
 from skuwise.advisor.pipeline import fleet_of, reason_on
-from skuwise.advisor.recommend.fleet import Clean, Found
+from skuwise.advisor.recommend.fleet import Found
 from skuwise.advisor.recommend.groups import Group
 from skuwise.advisor.recommend.rule import WorkloadRule
 from skuwise.advisor.recommend.rules import RULES
@@ -164,8 +165,8 @@ def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(give
     for rule in RULES:
         spoken = []
         for outcome in rule.find(fleet):
-            if isinstance(outcome, Clean):
-                spoken.append(outcome.about.series_id if isinstance(outcome.about, Group) else outcome.about.node)
+            if isinstance(outcome, (Group, NodeFacts)):
+                spoken.append(outcome.series_id if isinstance(outcome, Group) else outcome.node)
             elif rule.judges_nodes or outcome.group is None:
                 spoken += [n.node for n in outcome.nodes]
             else:
