@@ -66,9 +66,7 @@ def parse_change(text: str) -> FleetChange:
     from ...advisor.plan.problem import FleetChange  # noqa: PLC0415 - it needs numpy: not at the start
     from ...advisor.plan.whatif import parse_add, parse_demand  # noqa: PLC0415
 
-    add: dict[str, int] = {}
-    demand: dict[tuple[str, str], float] = {}
-    remove: set[str] = set()
+    add, demand, remove = dict[str, int](), dict[tuple[str, str], float](), set[str]()
     ends, buy = None, False
     for part in filter(None, (part.strip() for part in text.split(";" if ";" in text else ","))):
         word, _, rest = part.partition(" ")
@@ -87,10 +85,7 @@ def parse_change(text: str) -> FleetChange:
                 raise UsageError(f"The demand of {' '.join(whose)} is given twice.", "Give each once.")
             demand[whose] = factor
         else:
-            raise UsageError(
-                f"Invalid change {quoted(part)}.",
-                "Use +COUNTxSKU, -NODE, team=NAME xFACTOR, all xFACTOR, commit-ends DATE or buy.",
-            )
+            raise UsageError(f"Invalid change {quoted(part)}.", f"Use {HINT}.")
     return FleetChange(add=add, remove=frozenset(remove), demand=demand, commitments_end=ends, buy=buy)
 
 
@@ -129,12 +124,13 @@ class PlanPage(Page):
         Binding("R", "app.reload", "Read again", show=False),
     ]
 
+    _read: Loaded | None = None
+    _question = PlanQuestion()
+    _answered: PlanQuestion | None = None  # the question of the plan that is shown
+    _plan: Plan | None = None
+
     def __init__(self) -> None:
         super().__init__()
-        self._read: Loaded | None = None
-        self._question = PlanQuestion()
-        self._answered: PlanQuestion | None = None  # the question of the plan that is shown
-        self._plan: Plan | None = None
         self._planners: list[Planner] = []  # the planner of a reading, made by its first question
 
     def compose_data(self) -> ComposeResult:
