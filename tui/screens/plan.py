@@ -127,6 +127,7 @@ class PlanPage(Page):
     _read: Loaded | None = None
     _question = PlanQuestion()
     _answered: PlanQuestion | None = None  # the question of the plan that is shown
+    _ended: PlanQuestion | None = None  # the question whose search has ended
     _plan: Plan | None = None
 
     def __init__(self) -> None:
@@ -199,15 +200,17 @@ class PlanPage(Page):
             self.post_message(WorkWanted("plan", work))
 
     def _take(self, question: PlanQuestion, plan: Plan, *, searching: bool = False) -> None:
-        if question == self._question and self.is_attached:
+        # A first answer may arrive after the last one: it goes through another queue.
+        if question is self._question and self.is_attached and not (searching and question is self._ended):
             self._answered, self._plan = question, plan
+            self._ended = None if searching else question
             self._draw()
             text = "First answer; searching for a better plan ..." if searching else shown.quality(plan)
             self.write("#plan-quality", line(text, "$warning" if searching else "$foreground-muted"))
 
     def _refuse(self, question: PlanQuestion, why: str) -> None:
         """Show why there is no such plan, and go back to the question before."""
-        if question == self._question and self.is_attached:
+        if question is self._question and self.is_attached:
             self._question = self._answered or question
             self.write("#plan-question", _question_words(self._question))
             self.write("#plan-quality", line(clean(why), "$error"))
