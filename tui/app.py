@@ -136,7 +136,12 @@ class SkuwiseApp(App[None]):
 
     def _begin_reading(self) -> None:
         window = self.state.window
-        self.jobs.start("recalling", lambda _tell: self._loader.recall(window), self._show_earlier)
+
+        def show(look: Look | None) -> None:
+            if look is not None and self.state.loaded is None and look.window == self.state.window:
+                self._become(earlier=look)
+
+        self.jobs.start("recalling", lambda _tell: self._loader.recall(window), show)
         self.action_reload()
 
     def action_reload(self, kept: Loaded | None = None) -> None:
@@ -155,10 +160,6 @@ class SkuwiseApp(App[None]):
             self.jobs.start("keeping", lambda _tell: self._loader.keep(loaded))
 
         self.jobs.start("reading", work, show)
-
-    def _show_earlier(self, look: Look | None) -> None:
-        if look is not None and self.state.loaded is None and look.window == self.state.window:
-            self._become(earlier=look)
 
     def _become(self, **changes: object) -> None:
         """Change the state and show it on the page in front; the others ask for it when they come up."""
@@ -195,12 +196,11 @@ class SkuwiseApp(App[None]):
         """Open the workload that the command line named, once."""
         wanted, self._wanted = self._wanted, None
         try:
-            subject = find(loaded.advice, wanted) if wanted is not None else None
+            if wanted is not None:
+                subject = find(loaded.advice, wanted)
+                self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
         except SkuwiseError as error:
             self.notify(clean(error), severity="error", markup=False)
-        else:
-            if subject is not None:
-                self._open("workload" if isinstance(subject, WorkloadVerdict) else "details", subject.id)
 
     # Keys
 

@@ -43,8 +43,6 @@ def path_of(text: str) -> Path:
         raise UsageError(f"Invalid file name {text!r}: unknown type.", f"Use a name that ends in {', '.join(KINDS)}.")
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists already.", "Use another name.")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"Folder {path.absolute().parent} does not exist.", "Use an existing folder.")
     return path
 
 

@@ -54,10 +54,6 @@ class ReaderCommands:
         """``advise`` or ``explain`` on the telemetry, window, prices and state of the page."""
         return self.run(command, *words, options=f"{self.source} {self.window} {self.book} {self.state}")
 
-    def job(self, workload_id: str) -> str:
-        """The card of a workload."""
-        return self.run("job", workload_id, options=self.source)
-
     def stored(self, command: str, *words: str) -> str:
         """A command of ``ledger`` or ``incidents`` on the page's state file."""
         return self.run(command, *words, options=self.state)

@@ -44,7 +44,7 @@ def fleet() -> Loaded:
         {"node": "n2", "gpu_uuid": "GPU-n2-0", "scope": "gpu", "metric": "tensor_active", "reason": "no-gpm",
          "detail": f"The driver gave {HOSTILE}", "remedy": "Ask it.", "since": START}
     )  # fmt: skip
-    # The agent reads NVLink counters of its own, so zeros of them are believed.
+    # The agent reads NVLink counters itself, so zeros of them are believed.
     frame = replace(b.frame(), source={"kind": "sqlite", "databases": ["fleet.db"]})
     book = rulebook()
     reasoned = reason_on(judge(frame, book), book, NOW, 1, source=frame.source)
@@ -58,7 +58,7 @@ def planner(loaded: Loaded) -> Planner:
 
 
 def many(count: int) -> Loaded:
-    """The fleet with so many workloads, each with a name and a size of its own."""
+    """The fleet with so many workloads of different names and sizes."""
     loaded = fleet()
     first = loaded.advice.workloads[0]
     workloads = tuple(
@@ -69,7 +69,7 @@ def many(count: int) -> Loaded:
 
 
 def wide(loaded: Loaded, nodes: int) -> Loaded:
-    """The same with a frame of so many nodes of eight GPUs, each used by a workload of its own in turn."""
+    """The same with a frame of so many nodes of eight GPUs, which the workloads use in turn."""
     b = FrameBuilder(hours=1)
     ids = [w.id for w in loaded.shown.workloads]
     for n in range(nodes):

@@ -22,13 +22,13 @@ class Session:
         self.app, self.pilot = app, pilot
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Let the program run until something holds; it must come to hold."""
+        """Let the program run until `holds` returns True; fail if it never does."""
         for _ in range(PATIENCE_STEPS):
             if holds():
                 await self.pilot.pause()
                 return
             await asyncio.sleep(0.04)
-        raise AssertionError(f"It never came to hold. The screen:\n{self.screen}")
+        raise AssertionError(f"It never held. The screen:\n{self.screen}")
 
     async def ready(self) -> None:
         await self.until(lambda: self.app.state.loaded is not None)

@@ -63,25 +63,22 @@ class Incidents(Page):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.set_interval(_AGAIN_SECONDS, self._again)
+        self.set_interval(_AGAIN_SECONDS, self.action_reread)
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         self.action_reread()
 
-    def _again(self) -> None:
-        if self.is_current:
-            self.action_reread()
-
     def set_data(self, loaded: Loaded) -> None:  # noqa: ARG002 - another source may have other incidents
-        self._again()
+        self.action_reread()
 
     def update_state(self, state: State) -> None:
         super().update_state(state)
         self._now = state.now
 
     def action_reread(self) -> None:
-        self._list("incidents")
+        if self.is_current:
+            self._list("incidents")
 
     def _list(self, slot: str, decide: Callable[[Database], str] | None = None) -> None:
         """Apply a decision off the event loop, then list the incidents. `decide` returns a notification."""

@@ -86,8 +86,7 @@ class NodePage(Page):
     def _read(self) -> None:
         """Read the file's newest samples, unless a reading is under way or another screen is in front."""
         file, node, now = self._file, self._node, self._clock()
-        if self.is_attached:
-            self._describe()
+        self._describe()
         if file is None or self._reading or not self.is_current:
             return
         self._reading = True
@@ -104,10 +103,9 @@ class NodePage(Page):
 
     def _received(self, series: NodeSeries | None, lost: str) -> None:
         self._reading, self._lost = False, lost
-        if self.is_attached:
-            if series is not None and series.ends:
-                self._show(series, live=True)
-            self._describe()
+        if self.is_attached and series is not None and series.ends:
+            self._show(series, live=True)
+        self._describe()
 
     def _show(self, series: NodeSeries, *, live: bool) -> None:
         first = self._series is None
@@ -136,6 +134,8 @@ class NodePage(Page):
         show_sparklines(self.query_one("#history", Drawn), _measured(device) if device else ())
 
     def _describe(self) -> None:
+        if not self.is_attached:  # it was left meanwhile
+            return
         name = fit(" · ".join(part for part in (self._node, self._sku) if part), max(self.size.width - 2, 20))
         text = [line(name, "bold"), line(self._age(), "$warning" if self._lost else "")]
         if self._loaded is not None:

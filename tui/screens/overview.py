@@ -71,16 +71,15 @@ class Overview(Page):
 
             return waste_history(frame, shown)
 
-        self.post_message(WorkWanted("waste", work, lambda history: self.draw(history, look)))
+        def draw(history: WasteHistory) -> None:
+            if self.is_attached:
+                box, total = self.query_one("#wasted"), shown.summary.wasted_usd
+                box.border_title = f"Waste over time, {look.window.name}, by finding"
+                overlap = history.priced and total is not None and sum(w.total for w in history.rules) > 1.01 * total
+                box.border_subtitle = f"findings overlap; total {words.usd(total)}" if overlap else ""
+                self.query_one(TimePlot).set_waste(history, coverage.nothing_found_short(shown))
 
-    def draw(self, history: WasteHistory, look: Look) -> None:
-        """Draw the waste over time, or why there is none."""
-        if self.is_attached:
-            frame, total = self.query_one("#wasted"), look.shown.summary.wasted_usd
-            frame.border_title = f"Waste over time, {look.window.name}, by finding"
-            overlap = history.priced and total is not None and sum(w.total for w in history.rules) > 1.01 * total
-            frame.border_subtitle = f"findings overlap; total {words.usd(total)}" if overlap else ""
-            self.query_one(TimePlot).set_waste(history, coverage.nothing_found_short(look.shown))
+        self.post_message(WorkWanted("waste", work, draw))
 
     def on_item_table_opened(self) -> None:
         self.want("workload" if self.workload else "details", self.workload or self.subject)

@@ -66,9 +66,7 @@ def parse_change(text: str) -> FleetChange:
     from ...advisor.plan.problem import FleetChange  # noqa: PLC0415 - it needs numpy: not at the start
     from ...advisor.plan.whatif import parse_add, parse_demand  # noqa: PLC0415
 
-    add: dict[str, int] = {}
-    demand: dict[tuple[str, str], float] = {}
-    remove: set[str] = set()
+    add, demand, remove = dict[str, int](), dict[tuple[str, str], float](), set[str]()
     ends, buy = None, False
     for part in filter(None, (part.strip() for part in text.split(";" if ";" in text else ","))):
         word, _, rest = part.partition(" ")
@@ -87,10 +85,7 @@ def parse_change(text: str) -> FleetChange:
                 raise UsageError(f"The demand of {' '.join(whose)} is given twice.", "Give each once.")
             demand[whose] = factor
         else:
-            raise UsageError(
-                f"Invalid change {quoted(part)}.",
-                "Use +COUNTxSKU, -NODE, team=NAME xFACTOR, all xFACTOR, commit-ends DATE or buy.",
-            )
+            raise UsageError(f"Invalid change {quoted(part)}.", f"Use {HINT}.")
     return FleetChange(add=add, remove=frozenset(remove), demand=demand, commitments_end=ends, buy=buy)
 
 
@@ -129,12 +124,14 @@ class PlanPage(Page):
         Binding("R", "app.reload", "Read again", show=False),
     ]
 
+    _read: Loaded | None = None
+    _question = PlanQuestion()
+    _answered: PlanQuestion | None = None  # the question of the plan that is shown
+    _ended: PlanQuestion | None = None  # the question whose search has ended
+    _plan: Plan | None = None
+
     def __init__(self) -> None:
         super().__init__()
-        self._read: Loaded | None = None
-        self._question = PlanQuestion()
-        self._answered: PlanQuestion | None = None  # the question of the plan that is shown
-        self._plan: Plan | None = None
         self._planners: list[Planner] = []  # the planner of a reading, made by its first question
 
     def compose_data(self) -> ComposeResult:
@@ -203,15 +200,17 @@ class PlanPage(Page):
             self.post_message(WorkWanted("plan", work))
 
     def _take(self, question: PlanQuestion, plan: Plan, *, searching: bool = False) -> None:
-        if question == self._question and self.is_attached:
+        # A first answer may arrive after the last one: it goes through another queue.
+        if question is self._question and self.is_attached and not (searching and question is self._ended):
             self._answered, self._plan = question, plan
+            self._ended = None if searching else question
             self._draw()
             text = "First answer; searching for a better plan ..." if searching else shown.quality(plan)
             self.write("#plan-quality", line(text, "$warning" if searching else "$foreground-muted"))
 
     def _refuse(self, question: PlanQuestion, why: str) -> None:
         """Show why there is no such plan, and go back to the question before."""
-        if question == self._question and self.is_attached:
+        if question is self._question and self.is_attached:
             self._question = self._answered or question
             self.write("#plan-question", _question_words(self._question))
             self.write("#plan-quality", line(clean(why), "$error"))

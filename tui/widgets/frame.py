@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
@@ -25,7 +25,6 @@ _GAP = "  "
 _LAST = "question_mark"  # help lists all keys, so it is always there
 
 Drawing = Callable[[int], Sequence[Content]]  # the lines for a width in cells
-Value = TypeVar("Value")
 Verb = Literal["accepted", "snoozed", "dismissed"]
 Answer = tuple[float | None, str | None]  # until when, Unix seconds (None: without an end); the reason (None: none)
 _MONTH_SECONDS = 30 * 86400.0
@@ -178,7 +177,7 @@ class KeyFooter(Widget):
         return shown
 
 
-class InputDialog(ModalScreen[Value | None], Generic[Value]):
+class InputDialog(ModalScreen[Any]):
     """Returns what `parse` makes of the text, or None if cancelled.
 
     `parse` raises SkuwiseError for invalid text; its sentence is shown below the text.
@@ -186,7 +185,7 @@ class InputDialog(ModalScreen[Value | None], Generic[Value]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
-    def __init__(self, title: str, hint: str, parse: Callable[[str], Value], text: str = "") -> None:
+    def __init__(self, title: str, hint: str, parse: Callable[[str], Any], text: str = "") -> None:
         super().__init__()
         self._title, self._hint, self._parse, self._text = title, hint, parse, text
 
@@ -208,7 +207,7 @@ class InputDialog(ModalScreen[Value | None], Generic[Value]):
         self.dismiss(value)
 
 
-def decision_dialog(verb: Verb, what: str, now: float) -> InputDialog[Answer]:
+def decision_dialog(verb: Verb, what: str, now: float) -> InputDialog:
     """Return the dialog for a decision. `what`: the recommendation in words; `now`: Unix seconds."""
 
     def parse(text: str) -> Answer:

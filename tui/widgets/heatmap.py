@@ -142,14 +142,12 @@ class HeatMap(ScrollView, can_focus=True):
             self.post_message(self.Opened())
 
     def _go(self, to: int) -> None:
-        to = min(max(to, 0), max(len(self._items) - 1, 0))
-        if to == self.cursor or not self._items:
-            return
-        before, self.cursor = self.cursor, to
-        self._scroll_to_cursor()
-        for cell in (before, to):
-            self.refresh_line(self._places[cell][0])
-        self.post_message(self.Moved())
+        before, self.cursor = self.cursor, min(max(to, 0), max(len(self._items) - 1, 0))
+        if self.cursor != before:
+            self._scroll_to_cursor()
+            for cell in (before, self.cursor):
+                self.refresh_line(self._places[cell][0])
+            self.post_message(self.Moved())
 
     def _scroll_to_cursor(self) -> None:
         """Scroll to the cursor; a band's title is shown with its first row."""
@@ -166,11 +164,10 @@ class HeatMap(ScrollView, can_focus=True):
         row = event.y + self.scroll_offset.y
         if row >= len(self._rows) or isinstance(self._rows[row], str):
             return
-        cell = self._nearest(row, max(event.x - self._cell_width // 2, 0))
-        if cell == self.cursor:
+        before, cell = self.cursor, self._nearest(row, max(event.x - self._cell_width // 2, 0))
+        self._go(cell)
+        if cell == before:
             self.action_open()
-        else:
-            self._go(cell)
 
     def render_line(self, y: int) -> Strip:
         width, base = self.scrollable_content_region.width, self.rich_style

@@ -28,6 +28,7 @@ _MARKET = 3  # moves to other providers on a short page
 def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None = None) -> Document:
     """The page with the sections that `options` ask for. `team`: whose part of an advice it is; None: the fleet's."""
     story = story_of(advice, team=team)
+    lowered = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
     builders = {
         "recommendations": lambda: recommendations(story, options),
         "findings": lambda: findings(story, options),
@@ -38,7 +39,7 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
         "idle": lambda: idle(advice),
         "fabric": lambda: fabric(advice, team),
         "kinds": lambda: kinds(advice),
-        "levers": lambda: levers(advice),
+        "levers": lambda: section("Lower precision (not included in any sum)", Bullets(lowered)),
         "market": lambda: market(advice, options),
         "method": lambda: method(advice, team),
         "prices": lambda: prices(advice.prices),
@@ -312,12 +313,6 @@ def observed(a: Advice) -> Section:
         Table(coverage.HEADS, rows, (1, 3)),
         Bullets(missing),
     )
-
-
-def levers(advice: Advice) -> Section:
-    """What a lower precision would change, by service."""
-    lines = tuple(f"{w.name}: {lever}" for w in advice.workloads for lever in w.levers)
-    return section("Lower precision (not included in any sum)", Bullets(lines))
 
 
 def missing_metrics(advice: Advice) -> tuple[str, ...]:

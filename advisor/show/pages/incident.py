@@ -77,7 +77,9 @@ def _commands(incident: Incident, commands: ReaderCommands) -> tuple[str, str]:
 def details_command(incident: Incident, commands: ReaderCommands) -> str:
     """The card of its workload; without one, the incident in full."""
     workload = incident.sighting.subject.workload_id
-    return commands.job(workload) if workload is not None else commands.stored("incidents show", incident.id)
+    if workload is None:
+        return commands.stored("incidents show", incident.id)
+    return commands.run("job", workload, options=commands.source)
 
 
 def _tiles(item: Item) -> tuple[Tile, ...]:

@@ -119,8 +119,9 @@ def cards_document(cards: Sequence[Card]) -> Document:
     rows = tuple(
         (
             short[c.id], *(brief(text, _NAME_MAX) for text in (c.job_id or _pod(c), c.name, _state(c))),
-            f"{c.gpu_count}", words.bare_hours(c.gpu_hours), _or_none(c.use.sm_active, _percent),
-            _or_none(c.use.idle_gpu_hours, words.bare_hours), _or_none(c.cost_usd, words.usd),
+            f"{c.gpu_count}", words.bare_hours(c.gpu_hours), _listed((c.use.sm_active, _percent)) or words.NONE,
+            _listed((c.use.idle_gpu_hours, words.bare_hours)) or words.NONE,
+            _listed((c.cost_usd, words.usd)) or words.NONE,
             brief(c.next_step.text, _TEXT_MAX),
         )
         for c in cards
@@ -189,10 +190,6 @@ def _idle(card: Card, idle: float) -> str:
 
 def _listed(*values: tuple[float | None, Callable[[float], str]]) -> str:
     return ", ".join(words_of(value) for value, words_of in values if value is not None)
-
-
-def _or_none(value: float | None, words_of: Callable[[float], str]) -> str:
-    return words.NONE if value is None else words_of(value)
 
 
 def _percent(value: float) -> str:

@@ -97,10 +97,9 @@ def _headline(story: Story) -> str:
     a, s = story.advice, story.advice.summary
     if story.empty:
         return "no GPU work observed"
-    spend, cash = monthly(s.cost_usd, a), s.recoverable_usd_per_month
+    spend, cash, free = monthly(s.cost_usd, a), s.recoverable_usd_per_month, selected(a).capacity_gpu_hours
     if spend is None:
         spent = f"{words.hours(monthly(s.gpu_hours, a) or 0.0)}/month"
-        free = selected(a).capacity_gpu_hours
         gain = f"{words.hours(free)}/month recoverable" if free else ""
     else:
         spent = f"{short_usd(spend)}/month spend"

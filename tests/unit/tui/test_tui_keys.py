@@ -214,9 +214,9 @@ def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told()
         first["memory"] = s.app.memory
 
     async def again(s: Session) -> None:
+        await s.until(lambda: any("damaged" in n.message for n in s.app._notifications))
         await s.ready()
         assert (s.app.theme, s.app.state.window.name, s.app.current_page) == ("skuwise-mono", "1h", "workloads")
-        await s.until(lambda: any("damaged" in n.message for n in s.app._notifications))
 
     drive(choose)
     drive(again, memory=first["memory"], warning="tui.json is damaged.")

@@ -112,6 +112,9 @@ def test_what_is_asked_meanwhile_counts_and_the_older_answer_is_not_shown() -> N
         await s.until(lambda: 0 in fake.ended)
         await s.pilot.pause()
         assert "goal: nodes" in s.screen and "8642" not in s.screen.replace(",", "")
+        page = s.app.screen
+        page._take(page._question, stale, searching=True)  # a first answer that arrives after the last one
+        assert "First answer" not in s.told("#plan-quality")
 
     drive(steps, HandLoader(plans=fake), size=(120, 40))
 
