@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -239,29 +239,15 @@ def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint:
     return model
 
 
-def load_profiles() -> Profiles:
-    """The stated constants of moves."""
-    return read(packaged_rules() / "move_profiles.yaml", Profiles)
+# The other files that ship: none changes while a program runs.
+load_profiles = partial(read, packaged_rules() / "move_profiles.yaml", Profiles)
+load_resting_power = partial(read, packaged_rules() / "resting_power.yaml", RestingPowers)
+load_served_models = partial(read, packaged_rules() / "served_models.yaml", ServedModels)
+load_power_model = cache(partial(read, packaged_rules() / POWER_FILE, PowerModel))
 
 
 @cache
 def load_move_model() -> MoveModel:
-    """Profiles and calibration that ship, read once: files of the package do not change while a program runs."""
+    """Profiles and calibration that ship, read once."""
     file = packaged_rules() / MOVE_FILE
     return convert(file, read_table(file), MoveModel, profiles=load_profiles())
-
-
-@cache
-def load_power_model() -> PowerModel:
-    """The model of power that ships, read once."""
-    return read(packaged_rules() / POWER_FILE, PowerModel)
-
-
-def load_resting_power() -> RestingPowers:
-    """The power of idle GPUs that ships."""
-    return read(packaged_rules() / "resting_power.yaml", RestingPowers)
-
-
-def load_served_models() -> ServedModels:
-    """The families of language models that ship."""
-    return read(packaged_rules() / "served_models.yaml", ServedModels)

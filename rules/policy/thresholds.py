@@ -253,10 +253,8 @@ def _check_bounds(file: object, at: str, value: float, unit: str) -> None:
         raise wrong(file, at, f"{value:g} is impossible for unit {unit}: it is from {low:g} to {high:g}")
 
 
-@cache
-def load_features() -> Mapping[str, Feature]:
-    """The features by name, read once: files of the package do not change while a program runs."""
-    return read(packaged_rules() / "features.yaml", dict[Name, dict[Name, Feature]])["features"]
+# The features by name, read once: files of the package do not change while a program runs.
+load_features = cache(partial(read, packaged_rules() / "features.yaml", dict[Name, Feature]))
 
 
 def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
