@@ -208,8 +208,6 @@ def _waste_rule(layer: Layer, base: Mapping[str, WasteRule], file: object, entry
     old = base.get(entry.id)
     if old is not None and old.about == "nodes" and layer.team is not None:
         raise wrong(file, "id", "findings are about nodes, which teams share", "Set it in the site's own waste/.")
-    if old is not None and entry.about not in (None, old.about):
-        raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
     thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, layer.origin)
     _check_texts(file, entry, PLACEHOLDERS | thresholds.keys())
     given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
