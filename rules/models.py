@@ -248,6 +248,5 @@ load_power_model = cache(partial(read, packaged_rules() / POWER_FILE, PowerModel
 
 @cache
 def load_move_model() -> MoveModel:
-    """Profiles and calibration that ship, read once."""
     file = packaged_rules() / MOVE_FILE
     return convert(file, read_table(file), MoveModel, profiles=load_profiles())

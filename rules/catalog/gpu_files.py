@@ -145,7 +145,6 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
 
 
 def with_note(source: str, note: str | None) -> str:
-    """A figure's source with its note."""
     return f"{source}. Note: {note}" if note else source
 
 

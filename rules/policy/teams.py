@@ -110,7 +110,6 @@ class Exceptions:
     teams: tuple[Team, ...] = ()
 
     def _from(self, rule: str, today: str) -> Iterator[RuleException]:
-        """The exceptions from a rule on a day (ISO)."""
         return (e for e in self.every if rule in e.rules and (e.until is None or today <= e.until.isoformat()))
 
     def of_workload(self, rule: str, owner: Owner, name: str, command: str | None, today: str) -> RuleException | None:

@@ -129,7 +129,7 @@ class _Custom(Strict, frozen=True):
     when: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=20)]
     text: Text
     would_change_if: tuple[Text, ...] = ()
-    kinds: tuple[KindLabel, ...] = KINDS_UNLESS_NAMED
+    kinds: Annotated[tuple[KindLabel, ...], Meta(min_length=1)] = KINDS_UNLESS_NAMED
     coverage_hours: Annotated[float, Meta(gt=0, le=24 * 90)] = COVERAGE_HOURS
 
 
@@ -150,7 +150,6 @@ class CustomRules:
     teams: tuple[tuple[Team, Mapping[str, CustomRule]], ...] = ()
 
     def of(self, owner: Owner) -> tuple[CustomRule, ...]:
-        """The rules for workloads of this owner."""
         return tuple({**self.site, **of_team(self.teams, owner, {})}.values())
 
     @property
@@ -291,6 +290,6 @@ def _custom_rule(layer: Layer, file: object, entry: _Custom) -> Mapping[str, Cus
     _check_texts(file, entry, {condition.feature for condition in conditions} | FILLED)
     rule = CustomRule(
         f"{PREFIX}{entry.id}", entry.severity, "window", thresholds, entry.text, entry.would_change_if,
-        kinds=entry.kinds or KINDS_UNLESS_NAMED, conditions=tuple(conditions), coverage_hours=entry.coverage_hours,
+        kinds=entry.kinds, conditions=tuple(conditions), coverage_hours=entry.coverage_hours,
     )  # fmt: skip
     return {rule.id: rule}
