@@ -18,7 +18,6 @@ from .base.yaml_loader import packaged_rules, read, read_table
 KIND_FILE = "kind_model.yaml"
 MOVE_FILE = "move_model.yaml"
 POWER_FILE = "power_model.yaml"
-PARTS = ("matrix", "memory", "vector", "latency")
 TRAINING, EXPERTS = "training", "serving of experts"  # classes of work that telemetry shows, too
 Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interval in standard deviations
 LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # penalized fits are far below
@@ -56,10 +55,7 @@ class KindModel(Strict, frozen=True):
 class Profile(Strict, frozen=True):
     """Shares of the time of one kind of work, which sum to 1, and the reason."""
 
-    matrix: Share
-    memory: Share
-    vector: Share
-    latency: Share
+    shares: Mapping[Literal["matrix", "memory", "vector", "latency"], Share]
     reason: Text
 
 
@@ -79,7 +75,7 @@ class Profiles(Strict, frozen=True):
     @property
     def shares(self) -> Mapping[str, Mapping[str, float]]:
         """Profile -> part -> share of time on `reference`."""
-        return {name: {part: getattr(profile, part) for part in PARTS} for name, profile in self.profiles.items()}
+        return {name: {**profile.shares} for name, profile in self.profiles.items()}
 
     def prompt_latency_share(self, tokens: float) -> float:
         """Share of the time to read prompts that a faster GPU does not shorten, with so many tokens in flight."""
