@@ -6,14 +6,13 @@ of what ships, and adds no threshold; a team's does so over its site's, for the 
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,7 +20,7 @@ from msgspec import Meta
 from ..base.sanitize import quoted
 from ..base.typed import Name, Number, Slug, Strict, Text, check_known, convert, place, wrong
 from ..base.yaml_loader import SHIPPED, Faults, packaged_rules, read, read_folders, read_layers
-from .labels import KindLabel, Owner
+from .labels import WORKING_KINDS, KindLabel, Owner
 from .teams import Layer, Team, every_layer, of_team
 
 Severity = Literal["low", "medium", "high"]
@@ -43,12 +42,7 @@ PLACEHOLDERS = FILLED | {
     "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb", "traffic",
 }  # fmt: skip
 PREFIX = "custom/"
-OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    "above": operator.gt, "at-least": operator.ge, "below": operator.lt, "at-most": operator.le
-}  # fmt: skip
 RISING = ("above", "at-least")
-# Unknown kinds and work that never ran are included only where a rule names them.
-KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
 COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
 
 
@@ -111,7 +105,7 @@ class Feature(Strict, frozen=True):
 
 
 class Condition(Strict, frozen=True):
-    """A feature compared with a number, in the feature's unit; `operator` is one of `OPERATORS`."""
+    """A feature compared with a number, in the feature's unit."""
 
     feature: Text
     operator: Literal["above", "at-least", "below", "at-most"]
@@ -119,7 +113,8 @@ class Condition(Strict, frozen=True):
     unit: Text = ""
 
     def holds(self, value: float) -> bool:
-        return OPERATORS[self.operator](value, self.value)
+        is_above, is_below = value > self.value, value < self.value
+        return {"above": is_above, "at-least": not is_below, "below": is_below, "at-most": not is_above}[self.operator]
 
 
 class _Custom(Strict, frozen=True):
@@ -129,7 +124,8 @@ class _Custom(Strict, frozen=True):
     when: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=20)]
     text: Text
     would_change_if: tuple[Text, ...] = ()
-    kinds: Annotated[tuple[KindLabel, ...], Meta(min_length=1)] = KINDS_UNLESS_NAMED
+    # Unknown kinds and work that never ran are included only where a rule names them.
+    kinds: Annotated[tuple[KindLabel, ...], Meta(min_length=1)] = WORKING_KINDS
     coverage_hours: Annotated[float, Meta(gt=0, le=24 * 90)] = COVERAGE_HOURS
 
 
