@@ -3,8 +3,6 @@
 Published figures: power of idle GPUs (``resting_power.yaml``), and size and precision of language models
 (``served_models.yaml``). A site cannot replace any of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Commands on click: options as dataclasses, one sentence and a remedy for what is mistyped, exit statuses."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import fields

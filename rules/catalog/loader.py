@@ -2,8 +2,6 @@
 only, and the price of an interconnect. Where a region or a pair of prices is missing, ``providers.yaml`` and
 ``premiums.yaml`` have the assumptions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ exception names workloads and nodes that a rule skips; a team's without ``match`
 exactly; one match is enough. docs/rules.md has examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
