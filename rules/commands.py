@@ -76,20 +76,14 @@ def _entries(key: str, entries: Mapping[str, Any], shipped: Mapping[str, Any]) -
 
 
 def _waste_rule(rule: Any, fill: Callable[..., str]) -> dict[str, object]:  # noqa: ANN401 - imported where it is used
-    fields = ("id", "severity", "resolution", "thresholds", "text")
     values = {name: threshold.value for name, threshold in rule.thresholds.items()}
-    teams = [
-        {
-            "team": team.name,
-            "severity": of_team.severity,
-            "thresholds": {name: t for name, t in of_team.thresholds.items() if t != rule.thresholds[name]},
-        }
-        for team, of_team in rule.teams
-    ]
+    teams = []
+    for team, changed in rule.teams:
+        thresholds = {name: t for name, t in changed.thresholds.items() if t != rule.thresholds[name]}
+        teams.append({"team": team.name, "severity": changed.severity, "thresholds": thresholds})
     return {
-        **{name: getattr(rule, name) for name in fields},
-        "would_change_if": [fill(sentence, values) for sentence in rule.would_change_if],
-        "exceptions": [fill(sentence, values) for sentence in rule.exceptions],
+        **{name: getattr(rule, name) for name in ("id", "severity", "resolution", "thresholds", "text")},
+        **{name: [fill(text, values) for text in getattr(rule, name)] for name in ("would_change_if", "exceptions")},
         "teams": teams,
     }
 
