@@ -1,7 +1,5 @@
 """``skuwise rules``: list and check the rules that ship and a site's over them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -9,21 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
-import yaml
 
 from .base.click_commands import FILE, FOLDER, Group, examples, format_option
 from .base.errors import RulesError, UsageError
 from .base.output import columns, write_json, write_lines
-from .base.yaml_loader import SHIPPED, SITE, rules_root
-from .catalog.gpu_files import load_gpus
-from .catalog.loader import load_catalog, load_nodes, load_premiums, load_providers
-from .catalog.price_files import StatedPrices, load_prices, parse_flags, resolve_prices
-from .models import load_resting_power, load_served_models
-from .policy.kind_priors import load_kind_priors
-from .policy.latency_classes import load_latency_classes
-from .policy.teams import load_exceptions
-from .policy.thresholds import WasteRule, fill, load_custom_rules, load_features, load_thresholds, load_waste_rules
 
 SCHEMA = "skuwise.rules/1"
 THRESHOLDS = {
@@ -42,10 +29,16 @@ def rules() -> None:
 @click.option("--rules", "folder", type=FOLDER, help="folder of site rules, which override the built-in ones")
 def list_rules(form: str, folder: Path | None) -> None:
     """List every threshold with its unit, resolution, reason and origin."""
-    waste, custom, latency = load_waste_rules(folder), load_custom_rules(folder), load_latency_classes(folder)
+    import msgspec
+    import yaml
+
+    from .policy import kind_priors, latency_classes, teams, thresholds
+
+    waste, custom = thresholds.load_waste_rules(folder), thresholds.load_custom_rules(folder)
+    latency, shipped = (latency_classes.load_latency_classes(of) for of in (folder, None))
     of_teams = [(rule, team.name) for team, of_team in custom.teams for rule in of_team.values()]
     document = {
-        "waste": [_waste_rule(rule) for rule in waste.values()],
+        "waste": [_waste_rule(rule, thresholds.fill) for rule in waste.values()],
         "custom": [
             {"id": rule.id, "severity": rule.severity, "team": team, "kinds": rule.kinds, "when": rule.conditions,
              "thresholds": rule.thresholds, "coverage_hours": rule.coverage_hours, "text": rule.text,
@@ -55,12 +48,12 @@ def list_rules(form: str, folder: Path | None) -> None:
         "exceptions": [
             msgspec.structs.asdict(e)
             | {"team": e.team and e.team.name, "match": msgspec.to_builtins(e.match, order="deterministic")}
-            for e in load_exceptions(folder, known_rules=(*waste, *custom.ids)).every
+            for e in teams.load_exceptions(folder, known_rules=(*waste, *custom.ids)).every
         ],
-        **{name: load_thresholds(f"{name}.yaml", folder) for name in THRESHOLDS},
-        "kind_priors": _entries("id", load_kind_priors(folder).priors, load_kind_priors().priors),
+        **{name: thresholds.load_thresholds(f"{name}.yaml", folder) for name in THRESHOLDS},
+        "kind_priors": _entries("id", *(kind_priors.load_kind_priors(of).priors for of in (folder, None))),
         "latency_classes": {
-            "classes": _entries("class", latency.classes, load_latency_classes().classes),
+            "classes": _entries("class", latency.classes, shipped.classes),
             "services": [{"id": id_, "class": s.label, "reason": s.reason} for id_, s in latency.services.items()],
             "kinds": latency.kinds,
         },
@@ -76,27 +69,21 @@ def _entries(key: str, entries: Mapping[str, Any], shipped: Mapping[str, Any]) -
     """Named structs with their origin, without what they leave open."""
     return [
         {key: name}
-        | {field: value for field, value in msgspec.structs.asdict(entry).items() if value is not None}
-        | {"origin": SHIPPED if entry == shipped.get(name) else SITE}
+        | {field: value for field in entry.__struct_fields__ if (value := getattr(entry, field)) is not None}
+        | {"origin": "shipped" if entry == shipped.get(name) else "site"}
         for name, entry in entries.items()
     ]
 
 
-def _waste_rule(rule: WasteRule) -> dict[str, object]:
-    fields = ("id", "severity", "resolution", "thresholds", "text")
+def _waste_rule(rule: Any, fill: Callable[..., str]) -> dict[str, object]:  # noqa: ANN401 - imported where it is used
     values = {name: threshold.value for name, threshold in rule.thresholds.items()}
-    teams = [
-        {
-            "team": team.name,
-            "severity": of_team.severity,
-            "thresholds": {name: t for name, t in of_team.thresholds.items() if t != rule.thresholds[name]},
-        }
-        for team, of_team in rule.teams
-    ]
+    teams = []
+    for team, changed in rule.teams:
+        thresholds = {name: t for name, t in changed.thresholds.items() if t != rule.thresholds[name]}
+        teams.append({"team": team.name, "severity": changed.severity, "thresholds": thresholds})
     return {
-        **{name: getattr(rule, name) for name in fields},
-        "would_change_if": [fill(sentence, values) for sentence in rule.would_change_if],
-        "exceptions": [fill(sentence, values) for sentence in rule.exceptions],
+        **{name: getattr(rule, name) for name in ("id", "severity", "resolution", "thresholds", "text")},
+        **{name: [fill(text, values) for text in getattr(rule, name)] for name in ("would_change_if", "exceptions")},
         "teams": teams,
     }
 
@@ -113,29 +100,38 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
 
     DIR: folder of site rules (default: check the built-in ones).
     """
+    from . import models
+    from .base.yaml_loader import rules_root
+    from .catalog import gpu_files, loader, price_files
+    from .policy import kind_priors, latency_classes, teams, thresholds
+
     root, today = rules_root(folder), datetime.now(UTC).date()
     valid: dict[str, Any] = {}
     parts: dict[str, Callable[[], Any]] = {
-        "gpus": lambda: load_gpus(root).gpus,
-        "nodes": lambda: load_nodes(root, valid.get("gpus")),
-        "premiums": lambda: load_premiums(root),
-        "providers": lambda: load_providers(root),
-        "idle power": lambda: load_resting_power().gpus,
-        "served models": lambda: load_served_models().models,
-        "waste rules": lambda: load_waste_rules(root),
-        "custom rules": lambda: load_custom_rules(root).ids,
+        "gpus": lambda: gpu_files.load_gpus(root).gpus,
+        "nodes": lambda: loader.load_nodes(root, valid.get("gpus")),
+        "premiums": lambda: loader.load_premiums(root),
+        "providers": lambda: loader.load_providers(root),
+        "idle power": lambda: models.load_resting_power().gpus,
+        "served models": lambda: models.load_served_models().models,
+        "waste rules": lambda: thresholds.load_waste_rules(root),
+        "custom rules": lambda: thresholds.load_custom_rules(root).ids,
         "exceptions": lambda: (
-            load_exceptions(root, known_rules=(*load_waste_rules(), *valid.get("custom rules", ()))).every
+            teams.load_exceptions(
+                root, known_rules=(*thresholds.load_waste_rules(), *valid.get("custom rules", ()))
+            ).every
         ),
-        "kind priors": lambda: load_kind_priors(root).priors,
-        "latency classes": lambda: load_latency_classes(root).classes,
-        **{what: partial(load_thresholds, f"{name}.yaml", root) for name, what in THRESHOLDS.items()},
+        "kind priors": lambda: kind_priors.load_kind_priors(root).priors,
+        "latency classes": lambda: latency_classes.load_latency_classes(root).classes,
+        **{what: partial(thresholds.load_thresholds, f"{name}.yaml", root) for name, what in THRESHOLDS.items()},
     }
     if prices is not None:
-        parts["prices"] = lambda: (priced := load_prices(prices, valid.get("nodes"), today=today)).prices + priced.power
+        parts["prices"] = lambda: (
+            (priced := price_files.load_prices(prices, valid.get("nodes"), today=today)).prices + priced.power
+        )
     if gpu_prices:
-        stated = StatedPrices(gpu_flags=parse_flags(gpu_prices))
-        parts["prices per GPU-hour"] = lambda: resolve_prices(stated, load_catalog(root), today).gpu
+        stated = price_files.StatedPrices(gpu_flags=price_files.parse_flags(gpu_prices))
+        parts["prices per GPU-hour"] = lambda: price_files.resolve_prices(stated, loader.load_catalog(root), today).gpu
     printed: set[str] = set()
     for name, load in parts.items():
         try:
@@ -158,5 +154,7 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
 @rules.command("features", epilog=examples("skuwise rules features"))
 def features() -> None:
     """List the features for custom rules, with their units."""
+    from .policy.thresholds import load_features
+
     rows = [(name, feature.unit, feature.meaning) for name, feature in load_features().items()]
     write_lines(columns(("feature", "unit", "meaning"), rows))

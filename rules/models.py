@@ -3,11 +3,9 @@
 Published figures: power of idle GPUs (``resting_power.yaml``), and size and precision of language models
 (``served_models.yaml``). A site cannot replace any of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -18,7 +16,6 @@ from .base.yaml_loader import packaged_rules, read, read_table
 KIND_FILE = "kind_model.yaml"
 MOVE_FILE = "move_model.yaml"
 POWER_FILE = "power_model.yaml"
-PARTS = ("matrix", "memory", "vector", "latency")
 TRAINING, EXPERTS = "training", "serving of experts"  # classes of work that telemetry shows, too
 Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interval in standard deviations
 LogOdds = Annotated[float, Meta(ge=-20, le=20)]  # penalized fits are far below
@@ -56,10 +53,7 @@ class KindModel(Strict, frozen=True):
 class Profile(Strict, frozen=True):
     """Shares of the time of one kind of work, which sum to 1, and the reason."""
 
-    matrix: Share
-    memory: Share
-    vector: Share
-    latency: Share
+    shares: Mapping[Literal["matrix", "memory", "vector", "latency"], Share]
     reason: Text
 
 
@@ -79,7 +73,7 @@ class Profiles(Strict, frozen=True):
     @property
     def shares(self) -> Mapping[str, Mapping[str, float]]:
         """Profile -> part -> share of time on `reference`."""
-        return {name: {part: getattr(profile, part) for part in PARTS} for name, profile in self.profiles.items()}
+        return {name: {**profile.shares} for name, profile in self.profiles.items()}
 
     def prompt_latency_share(self, tokens: float) -> float:
         """Share of the time to read prompts that a faster GPU does not shorten, with so many tokens in flight."""
@@ -239,29 +233,14 @@ def load_kind_model(labels: Sequence[str], shapes: Collection[str], fingerprint:
     return model
 
 
-def load_profiles() -> Profiles:
-    """The stated constants of moves."""
-    return read(packaged_rules() / "move_profiles.yaml", Profiles)
+# The other files that ship: none changes while a program runs.
+load_profiles = partial(read, packaged_rules() / "move_profiles.yaml", Profiles)
+load_resting_power = partial(read, packaged_rules() / "resting_power.yaml", RestingPowers)
+load_served_models = partial(read, packaged_rules() / "served_models.yaml", ServedModels)
+load_power_model = cache(partial(read, packaged_rules() / POWER_FILE, PowerModel))
 
 
 @cache
 def load_move_model() -> MoveModel:
-    """Profiles and calibration that ship, read once: files of the package do not change while a program runs."""
     file = packaged_rules() / MOVE_FILE
     return convert(file, read_table(file), MoveModel, profiles=load_profiles())
-
-
-@cache
-def load_power_model() -> PowerModel:
-    """The model of power that ships, read once."""
-    return read(packaged_rules() / POWER_FILE, PowerModel)
-
-
-def load_resting_power() -> RestingPowers:
-    """The power of idle GPUs that ships."""
-    return read(packaged_rules() / "resting_power.yaml", RestingPowers)
-
-
-def load_served_models() -> ServedModels:
-    """The families of language models that ship."""
-    return read(packaged_rules() / "served_models.yaml", ServedModels)

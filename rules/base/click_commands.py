@@ -1,11 +1,9 @@
 """Commands on click: options as dataclasses, one sentence and a remedy for what is mistyped, exit statuses."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import update_wrapper
+from functools import reduce, update_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ class Command(click.Command):
     """A command whose every error of usage has its context."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. Raises click.UsageError."""
         with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
 
@@ -49,7 +46,6 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click's
-        """The commands in the order in which they were written."""
         return list(self.commands)
 
 
@@ -57,7 +53,6 @@ class Choice(click.Choice[str]):
     """One of some words; an error suggests the nearest."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """The word itself. Raises click.UsageError for another."""
         if value in self.choices:
             return value
         near = suggest(value, self.choices) or f"Use {' or '.join(self.choices)}."
@@ -72,7 +67,6 @@ class Parsed(click.ParamType):
         self.name, self._parse = metavar, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """The value. Raises click.UsageError."""
         try:
             return self._parse(value) if isinstance(value, str) else value
         except UsageError as error:
@@ -123,13 +117,7 @@ def into(
 
 def joined(*options: Decorator) -> Decorator:
     """Several options as one decorator, in their order."""
-
-    def decorate(function: Any) -> Any:  # noqa: ANN401 - as click's
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda decorated, option: option(decorated), reversed(options), function)
 
 
 def exclusive(required: bool = False, **flags: object) -> None:

@@ -67,23 +67,20 @@ def explained(error: BaseException) -> SkuwiseError | None:
     """The error as one that a person may see; None for a defect of skuwise itself."""
     if isinstance(error, SkuwiseError):
         return error
-    text = str(error)
+    text, number, name = str(error), getattr(error, "errno", None), getattr(error, "name", None) or ""
     # Python 3.11 raises this SystemError where an allocation fails while it compiles a module.
-    if isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without exception set" in text):
-        return SkuwiseError("There is not enough memory for this.", _MEMORY)
-    if isinstance(error, RecursionError):
-        return SkuwiseError("An input is nested too deeply.", "Flatten it; --debug shows where it is read.")
-    if isinstance(error, RuntimeError) and "can't start new thread" in text:
-        return SkuwiseError("No thread can be started.", _REMEDIES[errno.EAGAIN])
-    if isinstance(error, UnicodeError):
-        remedy = "Save inputs as UTF-8, and use a UTF-8 locale (LC_ALL=C.UTF-8)."
-        return SkuwiseError(f"Invalid text for its encoding: {text}.", remedy)
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "skuwise":
-        return SkuwiseError(f"A library cannot be loaded: {text}.", f"Install it again; if memory is short: {_MEMORY}")
-    if type(error).__module__ == "sqlite3":
-        return SkuwiseError(f"A database cannot be read or written: {text}.", "Check the file and its disk.")
-    if isinstance(error, OSError) and error.errno is not None:
-        where = f" ({error.filename})" if error.filename else ""
-        remedy = _REMEDIES.get(error.errno, "See above for what failed.")
-        return SkuwiseError(f"The system refused{where}: {error.strerror or text}.", remedy)
-    return None
+    no_memory = isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without exception set" in text)
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in text
+    no_library = isinstance(error, ImportError) and name.partition(".")[0] != "skuwise"
+    where = f" ({filename})" if (filename := getattr(error, "filename", None)) else ""
+    refused = f"The system refused{where}: {getattr(error, 'strerror', None) or text}."
+    sentences = (
+        (no_memory, "There is not enough memory for this.", _MEMORY),
+        (isinstance(error, RecursionError), "An input is nested too deeply.", "Flatten it; --debug shows the place."),
+        (no_thread, "No thread can be started.", _REMEDIES[errno.EAGAIN]),
+        (isinstance(error, UnicodeError), f"Invalid text for its encoding: {text}.", "Use UTF-8 (LC_ALL=C.UTF-8)."),
+        (no_library, f"A library cannot be loaded: {text}.", f"Install it again; if memory is short: {_MEMORY}"),
+        (type(error).__module__ == "sqlite3", f"A database cannot be used: {text}.", "Check the file and its disk."),
+        (isinstance(error, OSError) and number, refused, _REMEDIES.get(number or 0, "See above for what failed.")),
+    )
+    return next((SkuwiseError(sentence, remedy) for applies, sentence, remedy in sentences if applies), None)

@@ -4,8 +4,6 @@ Faults of `read_bounded` and `open_stream` are OSErrors whose `strerror` complet
 every reader names the file and the remedy.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """How this process allocates memory. Elsewhere than on glibc, nothing changes."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Text from outside, made plain: no control or invisible characters, bounded in length; and the nearest known names."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import unicodedata

@@ -4,8 +4,6 @@ A file's tables are subclasses of `Strict`; bounds are part of their types. What
 in ``__post_init__`` with ``ValueError(sentence, remedy)``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from types import NoneType, UnionType

@@ -4,8 +4,6 @@ Datasheets print rates with sparsity (twice the dense rate), tables one die of t
 together. The number of SMs, the clock and the FLOP per clock expose such a factor of two, so figures are checked.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -145,7 +143,6 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
 
 
 def with_note(source: str, note: str | None) -> str:
-    """A figure's source with its note."""
     return f"{source}. Note: {note}" if note else source
 
 

@@ -2,8 +2,6 @@
 only, and the price of an interconnect. Where a region or a pair of prices is missing, ``providers.yaml`` and
 ``premiums.yaml`` have the assumptions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,27 +88,22 @@ class _BoardPower(Sourced, frozen=True):
 
 
 @dataclass(frozen=True)
-class Catalog:
+class Catalog(GpuLibrary):
     """GPUs and nodes by name (``provider/instance_type``), and what prices rest on. `boards`: watts by normalized name
     of GPUs outside the catalog."""
 
-    gpu_library: GpuLibrary
     nodes: Mapping[str, NodeSku]
     premiums: Mapping[str, Prior]
     providers: Mapping[str, Provider] = field(default_factory=dict)
     boards: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def gpus(self) -> Mapping[str, GpuSku]:
-        return self.gpu_library.gpus
-
     def gpu(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias (as drivers have it); None where there is none: never the nearest."""
-        return self.gpus.get(self.gpu_library.index.get(normalise(name), ""))
+        return self.gpus.get(self.index.get(normalise(name), ""))
 
     def gpu_asked(self, name: str) -> GpuSku | None:
         """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
-        return self.gpus.get(self.gpu_library.asked.get(normalise(name), ""))
+        return self.gpus.get(self.asked.get(normalise(name), ""))
 
     def board_watts(self, name: str) -> float | None:
         """Board power of a GPU outside the catalog by the driver's name; None: unknown."""
@@ -178,11 +171,11 @@ def load_catalog(rules_dir: Path | None = None) -> Catalog:
     library = load_gpus(rules_dir)
     boards = read(packaged_rules() / "board_power.yaml", _BoardPower)
     return Catalog(
-        library,
-        load_nodes(rules_dir, library.gpus),
-        load_premiums(rules_dir),
-        load_providers(rules_dir),
-        {normalise(name): watts for name, watts in boards.watts.items()},
+        **vars(library),
+        nodes=load_nodes(rules_dir, library.gpus),
+        premiums=load_premiums(rules_dir),
+        providers=load_providers(rules_dir),
+        boards={normalise(name): watts for name, watts in boards.watts.items()},
     )
 
 

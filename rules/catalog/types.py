@@ -3,8 +3,6 @@
 Rates are dense (never with sparsity), per GPU; bandwidths are bytes per second, links one way.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ form); case is ignored. Of the entries about one subject the first match applies
 site's entry replaces the shipped one of its name; log-odds of 0 disable the entries after it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cached_property

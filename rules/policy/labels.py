@@ -1,7 +1,5 @@
 """What work can be, what can hold it back and who owns it: labels of verdicts and of simulated truth."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ Names match exactly (a team's is that of a pod's or job's label); one match is e
 applies. Classes are ordered from strict to lenient, a site's own before those that ship. docs/rules.md has an example.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

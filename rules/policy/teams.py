@@ -5,8 +5,6 @@ exception names workloads and nodes that a rule skips; a team's without ``match`
 exactly; one match is enough. docs/rules.md has examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -110,7 +108,6 @@ class Exceptions:
     teams: tuple[Team, ...] = ()
 
     def _from(self, rule: str, today: str) -> Iterator[RuleException]:
-        """The exceptions from a rule on a day (ISO)."""
         return (e for e in self.every if rule in e.rules and (e.until is None or today <= e.until.isoformat()))
 
     def of_workload(self, rule: str, owner: Owner, name: str, command: str | None, today: str) -> RuleException | None:

@@ -6,14 +6,13 @@ of what ships, and adds no threshold; a team's does so over its site's, for the 
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,7 +20,7 @@ from msgspec import Meta
 from ..base.sanitize import quoted
 from ..base.typed import Name, Number, Slug, Strict, Text, check_known, convert, place, wrong
 from ..base.yaml_loader import SHIPPED, Faults, packaged_rules, read, read_folders, read_layers
-from .labels import KindLabel, Owner
+from .labels import WORKING_KINDS, KindLabel, Owner
 from .teams import Layer, Team, every_layer, of_team
 
 Severity = Literal["low", "medium", "high"]
@@ -43,12 +42,7 @@ PLACEHOLDERS = FILLED | {
     "span", "share", "lost", "link", "limit", "cause", "bottleneck", "cheaper_sku", "mem_gb", "traffic",
 }  # fmt: skip
 PREFIX = "custom/"
-OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    "above": operator.gt, "at-least": operator.ge, "below": operator.lt, "at-most": operator.le
-}  # fmt: skip
 RISING = ("above", "at-least")
-# Unknown kinds and work that never ran are included only where a rule names them.
-KINDS_UNLESS_NAMED = tuple(kind for kind in get_args(KindLabel) if kind not in ("idle", "unknown"))
 COVERAGE_HOURS = 30.0  # as the rules that ship (rules/waste)
 
 
@@ -111,7 +105,7 @@ class Feature(Strict, frozen=True):
 
 
 class Condition(Strict, frozen=True):
-    """A feature compared with a number, in the feature's unit; `operator` is one of `OPERATORS`."""
+    """A feature compared with a number, in the feature's unit."""
 
     feature: Text
     operator: Literal["above", "at-least", "below", "at-most"]
@@ -119,7 +113,8 @@ class Condition(Strict, frozen=True):
     unit: Text = ""
 
     def holds(self, value: float) -> bool:
-        return OPERATORS[self.operator](value, self.value)
+        is_above, is_below = value > self.value, value < self.value
+        return {"above": is_above, "at-least": not is_below, "below": is_below, "at-most": not is_above}[self.operator]
 
 
 class _Custom(Strict, frozen=True):
@@ -129,7 +124,8 @@ class _Custom(Strict, frozen=True):
     when: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=20)]
     text: Text
     would_change_if: tuple[Text, ...] = ()
-    kinds: tuple[KindLabel, ...] = KINDS_UNLESS_NAMED
+    # Unknown kinds and work that never ran are included only where a rule names them.
+    kinds: Annotated[tuple[KindLabel, ...], Meta(min_length=1)] = WORKING_KINDS
     coverage_hours: Annotated[float, Meta(gt=0, le=24 * 90)] = COVERAGE_HOURS
 
 
@@ -150,7 +146,6 @@ class CustomRules:
     teams: tuple[tuple[Team, Mapping[str, CustomRule]], ...] = ()
 
     def of(self, owner: Owner) -> tuple[CustomRule, ...]:
-        """The rules for workloads of this owner."""
         return tuple({**self.site, **of_team(self.teams, owner, {})}.values())
 
     @property
@@ -208,8 +203,6 @@ def _waste_rule(layer: Layer, base: Mapping[str, WasteRule], file: object, entry
     old = base.get(entry.id)
     if old is not None and old.about == "nodes" and layer.team is not None:
         raise wrong(file, "id", "findings are about nodes, which teams share", "Set it in the site's own waste/.")
-    if old is not None and entry.about not in (None, old.about):
-        raise wrong(file, "about", f"it is about {old.about} and cannot change", "Remove the key.")
     thresholds = _thresholds(file, entry.thresholds, old.thresholds if old else {}, layer.origin)
     _check_texts(file, entry, PLACEHOLDERS | thresholds.keys())
     given: dict[str, Any] = {key: value for key in _Rule.__struct_fields__ if (value := getattr(entry, key))}
@@ -253,10 +246,8 @@ def _check_bounds(file: object, at: str, value: float, unit: str) -> None:
         raise wrong(file, at, f"{value:g} is impossible for unit {unit}: it is from {low:g} to {high:g}")
 
 
-@cache
-def load_features() -> Mapping[str, Feature]:
-    """The features by name, read once: files of the package do not change while a program runs."""
-    return read(packaged_rules() / "features.yaml", dict[Name, dict[Name, Feature]])["features"]
+# The features by name, read once: files of the package do not change while a program runs.
+load_features = cache(partial(read, packaged_rules() / "features.yaml", dict[Name, Feature]))
 
 
 def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
@@ -295,6 +286,6 @@ def _custom_rule(layer: Layer, file: object, entry: _Custom) -> Mapping[str, Cus
     _check_texts(file, entry, {condition.feature for condition in conditions} | FILLED)
     rule = CustomRule(
         f"{PREFIX}{entry.id}", entry.severity, "window", thresholds, entry.text, entry.would_change_if,
-        kinds=entry.kinds or KINDS_UNLESS_NAMED, conditions=tuple(conditions), coverage_hours=entry.coverage_hours,
+        kinds=entry.kinds, conditions=tuple(conditions), coverage_hours=entry.coverage_hours,
     )  # fmt: skip
     return {rule.id: rule}

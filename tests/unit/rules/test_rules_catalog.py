@@ -13,7 +13,6 @@ from skuwise.tests.support.rulebooks import rules_folder
 from skuwise.tests.support.rules_files import GPU, NODES, PRICES, PROVIDER
 
 CATALOG = load_catalog()
-LIBRARY = CATALOG.gpu_library
 AS_OF = re.compile(r"\d{4}-\d\d-\d\d|commit [0-9a-f]{8}")
 
 
@@ -84,13 +83,13 @@ def test_a_gpu_is_found_by_the_whole_name_its_driver_gives(spoken, name):
 
 
 def test_every_alias_leads_to_one_gpu_and_a_site_adds_and_replaces_gpus(tmp_path):
-    for gpu in LIBRARY.gpus.values():
-        assert {LIBRARY.index[normalise(alias)] for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
+    for gpu in CATALOG.gpus.values():
+        assert {CATALOG.index[normalise(alias)] for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
     text = GPU + GPU.partition("gpus:\n")[2].replace("X100", "L4")
     folder = rules_folder(tmp_path, {"gpus/own.yaml": text})
     library = load_gpus(folder)
     assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12) and library.gpus["L4"].tdp_watts == 700
-    assert len(library.gpus) == len(LIBRARY.gpus) + 1
+    assert len(library.gpus) == len(CATALOG.gpus) + 1
     shutil.copy(folder / "gpus" / "own.yaml", folder / "gpus" / "twice.yaml")
     with pytest.raises(RulesError, match=r"twice\.yaml: .*own\.yaml has 'X100' already"):
         load_gpus(folder)

@@ -278,32 +278,20 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
     assert [r.conditions[0].value for r in rules.of(Owner(user="bob"))] == [0.8] and len(rules.ids) == 2
 
 
-def why(exceptions, rule="idle-fabric", owner=None, name="chat", command=None, today="2026-11-21"):
-    exception = exceptions.of_workload(rule, owner or Owner(), name, command, today)
-    return exception and (exception.id, exception.origin)
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("python -m sglang.launch_server --ep-size=8", ("mixture-of-experts", "shipped")),
-        ("vllm serve m --kv-transfer-config {}", ("disaggregated-serving", "shipped")),
-        ("vllm serve my--enable-expert-parallel-model", None),
-        (None, None),
-    ],
-)
-def test_command_lines_show_what_needs_the_fabric(command, expected):
-    excepted = load_exceptions(known_rules=WASTE)
-    assert why(excepted, command=command) == expected
-    assert why(excepted, rule="too-many-gpus", command=command) is None
-
-
-def test_a_teams_exception_is_for_its_own_work_alone(tmp_path):
+def test_work_is_excepted_by_words_of_its_command_or_by_its_team(tmp_path):
     text = "exceptions: {mixture-of-experts: {reason: we route between nodes}}\n"
     files = {"teams/moe/exceptions.yaml": text, "teams/moe/team.yaml": "namespace: [moe]\n"}
-    excepted = exceptions(rules_folder(tmp_path, files))
-    assert why(excepted, owner=Owner(namespace="moe")) == ("mixture-of-experts", "team moe")
-    assert why(excepted, owner=Owner(namespace="other")) is None
+    excepted = load_exceptions(rules_folder(tmp_path, files), known_rules=WASTE)
+
+    def why(command=None, namespace=None, rule="idle-fabric"):
+        exception = excepted.of_workload(rule, Owner(namespace=namespace), "chat", command, "2026-11-21")
+        return exception and (exception.id, exception.origin)
+
+    of_experts = "python -m sglang.launch_server --ep-size=8"
+    assert why(of_experts) == ("mixture-of-experts", "shipped") and why(of_experts, rule="too-many-gpus") is None
+    assert why("vllm serve m --kv-transfer-config {}") == ("disaggregated-serving", "shipped")
+    assert why("vllm serve my--enable-expert-parallel-model") is None and why() is None
+    assert why(namespace="moe") == ("mixture-of-experts", "team moe") and why(namespace="other") is None
 
 
 HELD = "id: held-idle\nthresholds: {sm_max: {value: %s, reason: %s}}\n"

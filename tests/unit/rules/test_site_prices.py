@@ -27,15 +27,17 @@ from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, catalog, 
 
 CATALOG = catalog()
 DAY = "2026-11-22"
-TODAY = date(2026, 11, 22)
 HOURLY = HourPrices({"H100-SXM5": 2.10}, {}, DAY)
 
 
-def said(tmp_path, text="", flags=(), environ=None):
-    file = tmp_path / "skuwise.toml"
+def settings(folder: Path, text: str, flags=(), environ=None) -> StatedPrices:
+    file = folder / "skuwise.toml"
     file.write_text(text)
-    stated_in_settings = stated_prices(flags, environ or {}, system_file=file, config_home=tmp_path / "none")
-    return resolve_prices(stated_in_settings, CATALOG, TODAY)
+    return stated_prices(flags, environ or {}, system_file=file, config_home=folder / "none")
+
+
+def said(tmp_path, text="", flags=(), environ=None) -> HourPrices:
+    return resolve_prices(settings(tmp_path, text, flags, environ), CATALOG, date(2026, 11, 22))
 
 
 def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_path):
@@ -91,9 +93,9 @@ def test_an_owned_fleet_without_any_sku_is_priced_by_its_gpus():
 @pytest.mark.parametrize("written", ["NVIDIA GeForce RTX 4090", "nvidia  geforce rtx 4090", "GeForce RTX 4090"])
 def test_a_gpu_that_the_catalog_lacks_has_a_price_by_the_name_that_telemetry_gives_it(tmp_path, written):
     flags = [f"{written}=0.35", "NVIDIA GB10=2.10"]
-    settings = f'[prices]\ngpu_hour_usd = {{ "{written}" = 0.35, "NVIDIA GB10" = 2.10 }}\n'
+    text = f'[prices]\ngpu_hour_usd = {{ "{written}" = 0.35, "NVIDIA GB10" = 2.10 }}\n'
     hourly = said(tmp_path, flags=flags)
-    assert dict(hourly.gpu) == dict(said(tmp_path, settings).gpu)
+    assert dict(hourly.gpu) == dict(said(tmp_path, text).gpu)
     desk = node(sku=None, provider=None, region=None, gpu_sku=None, gpu_name="NVIDIA GeForce RTX 4090", gpu_count=4)
     assert PriceBook(CATALOG, hourly=hourly).per_gpu_hour(desk) == pytest.approx(0.35)
     advice = advice_of(verdicts([desk]), hourly=hourly)
@@ -176,10 +178,8 @@ SOURCED = 'source = "bill", as_of = "2026-11-01"'
 HOURS = [100.0 + n for n in range(24)]
 
 
-def stated(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> SiteEnergy:
-    file = tmp_path / "skuwise.toml"
-    file.write_text(f"[energy]\n{text}\n")
-    return stated_prices((), environ or {}, system_file=file, config_home=tmp_path / "none").energy
+def stated(tmp_path: Path, text: str) -> SiteEnergy:
+    return settings(tmp_path, f"[energy]\n{text}\n").energy
 
 
 def in_prices(tmp_path: Path, text: str) -> SiteEnergy:
