@@ -52,12 +52,14 @@ def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Pa
     bill = json.loads((folder / f"{archive.name}.cdx.json").read_text())
     whole = bill["metadata"]["component"]["hashes"][0]["content"]
     assert whole == hashlib.sha256(archive.read_bytes()).hexdigest()
-    told = {one["name"]: one["hashes"][0]["content"] for one in bill["components"] if one["type"] == "file"}
+    hashes = {
+        package["name"]: package["hashes"][0]["content"] for package in bill["components"] if package["type"] == "file"
+    }
     unpacked = [path for path in program.parent.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert told == {
+    assert hashes == {
         str(path.relative_to(program.parent)): hashlib.sha256(path.read_bytes()).hexdigest() for path in unpacked
     }
-    packages = {one["name"] for one in bill["components"] if one["type"] == "library"}
+    packages = {package["name"] for package in bill["components"] if package["type"] == "library"}
     assert packages == {
         "click", "grpcio", "msgspec", "nvidia-ml-py", "prometheus-client", "psutil", "pyyaml", "typing-extensions",
     }  # fmt: skip
@@ -68,10 +70,10 @@ def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Pa
     assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode != 0
 
 
-def run(program: Path, *arguments: str, env: dict[str, str] | None = None, told: str = "") -> str:
+def run(program: Path, *arguments: str, env: dict[str, str] | None = None, text: str = "") -> str:
     """Its output. Nothing of this process's environment is there: no PATH, no PYTHONPATH."""
     done = subprocess.run(
-        [str(program), *arguments], env=env or {}, input=told, capture_output=True, text=True, check=False, timeout=120
+        [str(program), *arguments], env=env or {}, input=text, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
     assert "Traceback" not in done.stderr
@@ -148,7 +150,7 @@ def written(tool: Path, out: Path, lock: str) -> dict[str, Any]:
 
 
 def packages(bill: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in bill["components"] if one["type"] == "library"}
+    return {package["name"]: package for package in bill["components"] if package["type"] == "library"}
 
 
 def test_every_package_of_the_lock_is_in_it_with_its_hashes_and_license_and_no_other(
@@ -158,17 +160,22 @@ def test_every_package_of_the_lock_is_in_it_with_its_hashes_and_license_and_no_o
     valid = subprocess.run([tool, "-c", VALIDATE, tmp_path / "all.cdx.json"], stderr=subprocess.PIPE, check=False)
     assert valid.returncode == 0, valid.stderr
     lock = locked((ROOT / "requirements/all.lock").read_text())
-    expected = {one.name: one for one in lock if one.marker is None or Marker(one.marker).evaluate()}
-    found = packages(bill)
-    assert found.keys() == expected.keys() and len(found) >= 50
-    for name, one in found.items():
-        (files,) = (link for link in one["externalReferences"] if link["type"] == "distribution")
+    expected = {
+        package.name: package for package in lock if package.marker is None or Marker(package.marker).evaluate()
+    }
+    listed = packages(bill)
+    assert listed.keys() == expected.keys() and len(listed) >= 50
+    for name, package in listed.items():
+        (files,) = (link for link in package["externalReferences"] if link["type"] == "distribution")
         assert {each["content"] for each in files["hashes"]} == set(expected[name].sha256)
-        assert (one["version"], one["purl"]) == (expected[name].version, f"pkg:pypi/{name}@{expected[name].version}")
-        assert one["licenses"], name
+        assert (package["version"], package["purl"]) == (
+            expected[name].version,
+            f"pkg:pypi/{name}@{expected[name].version}",
+        )
+        assert package["licenses"], name
     root = bill["metadata"]["component"]
     assert (root["name"], root["version"]) == ("skuwise", __version__)
-    asks = {one["ref"]: one.get("dependsOn", []) for one in bill["dependencies"]}
+    asks = {component["ref"]: component.get("dependsOn", []) for component in bill["dependencies"]}
     assert {"pkg:pypi/" + name for name in ("numpy", "textual", "grpcio")} <= {
         ref.partition("@")[0] for ref in asks[root["bom-ref"]]
     }

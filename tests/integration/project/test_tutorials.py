@@ -54,9 +54,9 @@ def blocks_of(page: Path, heading: str) -> tuple[Block, ...]:
 
 def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     """A new user's: an empty home, and `skuwise` on the PATH, which runs this tree."""
-    own = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
+    folders = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
     path = f"{launcher(folder)}{os.pathsep}{base.get('PATH', os.defpath)}"
-    return {**base, **own, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
+    return {**base, **folders, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
 
 
 def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows: str = "GPU") -> list[Ran]:
@@ -88,7 +88,7 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
 
 
 def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str], shows: str) -> tuple[int, str]:
-    """Run a block on a terminal of its own; when the pages are there, press its key."""
+    """Run a block on a pseudo-terminal; when the pages are there, press its key."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(folder)
@@ -120,7 +120,7 @@ SERVES: Mapping[str, float] = {
 RESTS: Mapping[str, float] = {
     **dict.fromkeys(BUSY, 0.0), "DCGM_FI_DEV_FB_FREE": 80000, "DCGM_FI_DEV_POWER_USAGE": 70, "DCGM_FI_DEV_GPU_TEMP": 30,
 }  # fmt: skip
-# Two that serve on InfiniBand nodes, one that trains, and one that nobody uses.
+# Two that serve on InfiniBand nodes, one that trains, and one unused.
 NODES = {"serve-01": SERVES, "serve-02": SERVES, "train-01": BUSY, "spare-01": RESTS}
 
 
@@ -140,10 +140,10 @@ def fleet(end: float) -> Iterator[Series]:
             {} if values is RESTS else {"exported_pod": pod, "exported_namespace": "ml", "exported_container": "main"}
         )
         for index in range(8):
-            for one in gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **held):
-                wave = day if values is SERVES and "FB_" not in one.name else 1.0
+            for series in gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **held):
+                wave = day if values is SERVES and "FB_" not in series.name else 1.0
                 noise = 1 + 0.02 * rng.standard_normal(len(ts))
-                yield Series(one.name, one.labels, one.ts, np.round(one.values * wave * noise, 4))
+                yield Series(series.name, series.labels, series.ts, np.round(series.values * wave * noise, 4))
 
 
 ADDRESS = "http://127.0.0.1:9090"
@@ -169,10 +169,10 @@ def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) 
     chosen = advice["recommendations"][0]["id"]
     rest = [replace(block, text=block.text.replace(" ID", f" {chosen}")) for block in at[cut:]]
     done = [*first, *run(rest, tmp_path, {**environ, "PROM": server}, shows="spare-01")]
-    for one in done:
-        assert one.status == 0, f"{one.block.title}\n{one.output[-2000:]}"
-        assert "Traceback" not in one.output
-    shown = {one.block.title: one.output for one in done}
+    for ran in done:
+        assert ran.status == 0, f"{ran.block.title}\n{ran.output[-2000:]}"
+        assert "Traceback" not in ran.output
+    shown = {ran.block.title: ran.output for ran in done}
     assert "spare-01" in shown['skuwise advise --prometheus "$PROM"']
     assert "DCGM_FI" in shown[f'skuwise explain --prometheus "$PROM" {chosen} --query']
     mails = {path.name for path in (tmp_path / "mails").iterdir()}
@@ -184,12 +184,12 @@ def test_the_tutorial_on_one_node_works_as_shown(tmp_path: Path) -> None:
     assert len(blocks) >= 6
     stub = stub_env(tmp_path, "[gpu 0-1]\nsm_active = 0.5\n", base=dict(os.environ))
     done = run(blocks, tmp_path, environment(tmp_path, stub))
-    for one in done:
+    for ran in done:
         # Before 30 hours of data `advise` may have nothing to work on.
-        allowed = {0, 3} if one.block.title.startswith("skuwise advise") else {0}
-        assert one.status in allowed, f"{one.block.title}\n{one.output[-2000:]}"
-        assert "Traceback" not in one.output
-    advised = next(one.output for one in done if one.block.title == "skuwise advise --db node.db")
+        allowed = {0, 3} if ran.block.title.startswith("skuwise advise") else {0}
+        assert ran.status in allowed, f"{ran.block.title}\n{ran.output[-2000:]}"
+        assert "Traceback" not in ran.output
+    advised = next(ran.output for ran in done if ran.block.title == "skuwise advise --db node.db")
     assert "30 h" in advised and "possible" in advised
-    sampled = next(one.output for one in done if one.block.title.startswith("python3"))
+    sampled = next(ran.output for ran in done if ran.block.title.startswith("python3"))
     assert sampled.count("(") == 2, sampled

@@ -26,7 +26,7 @@ ALERT = {"labels": {"alertname": "SkuwiseHeldIdle"}}
 
 @contextmanager
 def alertmanager(folder: Path) -> Iterator[str]:
-    """The address of an Alertmanager that notifies nobody."""
+    """The address of an Alertmanager without receivers."""
     needed("prometheus-alertmanager")
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "alertmanager.yml"
@@ -49,25 +49,25 @@ def alerts(url: str) -> list[dict[str, Any]]:
 def test_a_real_alertmanager_has_each_incident_once_until_it_ends(tmp_path: Path) -> None:
     with alertmanager(tmp_path / "am") as url:
         bench = Bench(tmp_path, alertmanager_url=url)
-        bench.routes = Routes()  # nobody has a mail
+        bench.routes = Routes()  # no recipients
         bench.at = time.time()  # Alertmanager has its own clock
-        one = bench.add(incident(1, severity="high", opened_at=bench.at), "opened")
+        first = bench.add(incident(1, severity="high", opened_at=bench.at), "opened")
         bench.add(incident(2, user=HOSTILE, name=HOSTILE, node=HOSTILE, opened_at=bench.at), "opened")
         assert not bench.notify().failed
-        found = {each["labels"]["incident"]: each for each in alerts(url)}
-        assert len(found) == len(alerts(url)) == 2
-        assert found[one.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
-        assert found[one.id]["status"]["state"] in ("active", "unprocessed")
+        by_id = {each["labels"]["incident"]: each for each in alerts(url)}
+        assert len(by_id) == len(alerts(url)) == 2
+        assert by_id[first.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
+        assert by_id[first.id]["status"]["state"] in ("active", "unprocessed")
         # The next pass, later, with other figures: the same alerts.
         bench.at += 2.0
-        bench.add(replace(one, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
+        bench.add(replace(first, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
         assert not bench.notify().failed
         again = {each["labels"]["incident"]: each for each in alerts(url)}
-        assert {each["fingerprint"] for each in again.values()} == {each["fingerprint"] for each in found.values()}
+        assert {each["fingerprint"] for each in again.values()} == {each["fingerprint"] for each in by_id.values()}
         # What ended is gone there too.
-        bench.add(ended(one, time.time() - 60.0))
+        bench.add(ended(first, time.time() - 60.0))
         assert not bench.notify().failed
-        assert {each["labels"]["incident"] for each in alerts(url)} == set(found) - {one.id}
+        assert {each["labels"]["incident"] for each in alerts(url)} == set(by_id) - {first.id}
 
 
 @pytest.mark.parametrize(

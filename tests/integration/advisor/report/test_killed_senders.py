@@ -81,10 +81,10 @@ def test_a_killed_command_loses_nothing_and_sends_nothing_a_third_time(
                         killed += 1
                 said = process.communicate()[1]
                 status = process.returncode
-                # A mail that was in hand at two kills is told to have failed; whether it arrived is seen below.
+                # A mail that was in hand at two kills counts as failed; whether it arrived is seen below.
                 assert status in (0, -9) or b"may have arrived" in said, said
                 longest_seconds = time.monotonic() - began if status == 0 else longest_seconds
-    arrived = Counter((one.to[0], str(one.message["Message-ID"])) for one in server.received)
+    arrived = Counter((mail.to[0], str(mail.message["Message-ID"])) for mail in server.received)
     sys.stderr.write(f"{killed} kills of {command}; {rounds} rounds; arrived {Counter(arrived.values())}\n")
     assert {to for to, _ in arrived} == {f"{n + 1}-{to}@example.org" for n in range(rounds) for to in range(RECIPIENTS)}
     assert len(arrived) == rounds * RECIPIENTS and max(arrived.values()) <= 2
