@@ -31,7 +31,7 @@ def catalog_text(catalog: Catalog, nodes: Sequence[NodeSku], *, whole: bool) -> 
     gpus, rows, text = [], [], ""
     for gpu in catalog.gpus.values() if whole else ():
         rates = (_in(gpu.dense_flops.get(precision), 1e12) for precision in ("fp16", "fp8"))
-        memory = (_in(gpu.mem_bytes, 1024**3), _in(gpu.mem_bandwidth_bytes_per_second, 1e9))
+        memory = (f"{gpu.mem_bytes / 1024**3:.0f}", _in(gpu.mem_bandwidth_bytes_per_second, 1e9))
         link = _in(gpu.link_bytes_per_second, 1e9, none="none")
         gpus.append((gpu.name, *rates, *memory, link, f"{gpu.tdp_watts:g}", gpu.source.grade or "unknown"))
     if whole:
