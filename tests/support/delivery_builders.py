@@ -12,8 +12,7 @@ from typing import Any
 from skuwise.advisor.core.incident_types import EventKind, Incident
 from skuwise.advisor.notify.incidents import NotifyRun, key_of, notify
 from skuwise.advisor.notify.routes import ReportSettings, Routes, TeamRoute
-from skuwise.advisor.notify.sending import Carrier, Clocks, Tally, send_due
-from skuwise.advisor.notify.smtp import CarrierDownError
+from skuwise.advisor.notify.sending import Carrier, CarrierDownError, Clocks, Tally, send_due
 from skuwise.advisor.state import deliveries
 from skuwise.advisor.state.deliveries import Channel, Message, Reply
 from skuwise.advisor.state.file import State

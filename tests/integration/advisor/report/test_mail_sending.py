@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.notify.routes import ReportSettings
-from skuwise.advisor.notify.sending import Carrier, Tally, WebhookCarrier
-from skuwise.advisor.notify.smtp import SmtpCarrier
+from skuwise.advisor.notify.sending import Carrier, SmtpCarrier, Tally, WebhookCarrier
 from skuwise.advisor.state.deliveries import FIRST_PAUSE_SECONDS, Channel
 from skuwise.tests.support.delivery_builders import Post
 from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_server
