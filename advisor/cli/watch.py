@@ -121,7 +121,6 @@ class _Watcher:
         watched = evaluate(recent, Criteria(self.settings.limit_seconds, rules, book))
         file = self.state.to_write(recent.fleet)
         if file != self.file:
-            self.lock.close()
             self.lock.enter_context(file.alone("Another skuwise watch", lock="watch"))
             self.file = file
         with file.writing() as db:
