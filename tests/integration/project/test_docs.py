@@ -82,7 +82,7 @@ def commands_page() -> str:
     """The page as it should be, for the commands of today."""
     commands = list(every_parser())
     groups = {command.words[0] for command in commands if len(command.words) > 1}
-    counted = Counter(_row(option) for parsed_command in commands for option in _options(parsed_command))
+    counted = Counter(_row(option) for command in commands for option in command.options)
     shared = {row for row, count in counted.items() if count >= SHARED_FROM}
     table = "\n".join(["## Shared options", "", "| option | meaning |", "|---|---|", *sorted(shared), "", ""])
     return COMMANDS_HEAD + table + "\n".join(_section(parsed_command, groups, shared) for parsed_command in commands)
@@ -93,7 +93,7 @@ def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:
     lines = [f"## skuwise {' '.join(command.words)}", "", text, ""]
     if len(command.words) == 1 and command.words[0] in groups:
         return "\n".join([*lines[:-1], "Run it with one of its subcommands.", ""])
-    options = _options(command)
+    options = command.options
     rows = [row for row in map(_row, options) if row not in shared]
     common = [f"`{option.names[0]}`" for option in options if _row(option) in shared and option.names]
     if rows:
@@ -101,10 +101,6 @@ def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:
     if common:
         lines += [f"Shared: {', '.join(common)}.", ""]
     return "\n".join(lines)
-
-
-def _options(command: ParsedCommand) -> list[Option]:
-    return [option for option in command.options if "--help" not in option.names]
 
 
 def _row(option: Option) -> str:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.markers import Marker
@@ -139,29 +138,23 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made / "venv/bin/python"
 
 
-def written(tool: Path, out: Path, lock: str) -> dict[str, Any]:
-    env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    command = [tool, ROOT / "deploy/sbom.py", "--python", sys.executable, "--lock", ROOT / "requirements" / lock]
-    done = subprocess.run(
-        [*command, "--name", "skuwise", "--out", out], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(out.read_text())
-
-
-def packages(bill: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {package["name"]: package for package in bill["components"] if package["type"] == "library"}
-
-
 def test_every_package_of_the_lock_is_in_it_with_its_hashes_and_license_and_no_other(
     tool: Path, tmp_path: Path
 ) -> None:
-    bill = written(tool, tmp_path / "all.cdx.json", "all.lock")
-    valid = subprocess.run([tool, "-c", VALIDATE, tmp_path / "all.cdx.json"], stderr=subprocess.PIPE, check=False)
+    env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    out, lock = tmp_path / "all.cdx.json", ROOT / "requirements/all.lock"
+    command = [tool, ROOT / "deploy/sbom.py", "--python", sys.executable, "--lock", lock, "--name", "skuwise"]
+    done = subprocess.run([*command, "--out", out], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    bill = json.loads(out.read_text())
+    valid = subprocess.run([tool, "-c", VALIDATE, out], stderr=subprocess.PIPE, check=False)
     assert valid.returncode == 0, valid.stderr
-    lock = locked((ROOT / "requirements/all.lock").read_text())
-    expected = {entry.name: entry for entry in lock if entry.marker is None or Marker(entry.marker).evaluate()}
-    listed = packages(bill)
+    expected = {
+        entry.name: entry
+        for entry in locked(lock.read_text())
+        if entry.marker is None or Marker(entry.marker).evaluate()
+    }
+    listed = {package["name"]: package for package in bill["components"] if package["type"] == "library"}
     assert listed.keys() == expected.keys() and len(listed) >= 50
     for name, package in listed.items():
         (files,) = (link for link in package["externalReferences"] if link["type"] == "distribution")
