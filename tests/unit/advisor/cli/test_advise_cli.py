@@ -51,7 +51,7 @@ def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
 
 # Command line, exit status, and a piece of its output. {db}: the founding case.
 RUNS = (
-    ("plan --db {db} --no-ledger", 0, "Plan: return 2 of 2 nodes"),
+    ("plan --db {db} --no-ledger", 0, "Plan: return 4 of 4 nodes"),
     ("plan --db {db} --no-ledger --format json", 0, '"skuwise.fleet-plan/1"'),
     ("plan --db {db} --no-ledger --goal nope", 2, ""), ("job --namespace nobody --db {db}", 3, ""),
     ("job --user nobody --db {db}", 3, ""), ("doctor --db {db}", 0, "serve-01"),
