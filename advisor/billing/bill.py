@@ -109,14 +109,14 @@ class Export:
             if currency != "USD":
                 what = f"{self.path}, row {number}: unsupported currency {currency[:8]!r}."
                 raise UsageError(what, "Export it in USD.")
+            if not row:
+                continue
+            self.rows += 1
             try:
-                charge = _charge(row) if row else None
+                yield _charge(row)
             except (ValueError, KeyError):  # a short row lacks its last cells
-                charge, self.skipped = None, self.skipped + 1
+                self.skipped += 1
                 self.first_skipped = self.first_skipped or number
-            self.rows += bool(row)
-            if charge is not None:
-                yield charge
         if self.skipped > max(UNREADABLE_MAX * self.rows, 1):
             what = f"{self.path}: {self.skipped} of {self.rows} rows cannot be read"
             remedy = "Use RFC 3339 times, and a point as decimal separator."
@@ -346,14 +346,11 @@ def remainder(bill: Bill) -> list[tuple[str, float]]:
 
 def bill_json(bill: Bill, export: Export) -> dict[str, Any]:
     """Schema ``skuwise.prices/1``: RFC 3339 UTC, US dollars, null for unknown values."""
-    nodes = []
+    nodes, rates = [], ("list_usd_per_hour", "effective_usd_per_hour", "committed_usd_per_hour")
     for line in bill.by_cost:
-        listed, effective, committed = line.rates
-        nodes.append({
-            "sku": line.sku, "region": line.region, "node_hours": line.hours, "list_usd_per_hour": listed,
-            "effective_usd_per_hour": effective, "committed_usd_per_hour": committed, "basis": line.basis,
-            "committed_hours": line.committed_hours, "effective_usd": line.effective,
-        })  # fmt: skip
+        values = {"sku": line.sku, "region": line.region, "node_hours": line.hours, "basis": line.basis}
+        values |= {"committed_hours": line.committed_hours, "effective_usd": line.effective}
+        nodes.append(values | dict(zip(rates, line.rates, strict=True)))
     about = {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped}
     return {
         "schema": "skuwise.prices/1", "export": about,
