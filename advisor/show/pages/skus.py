@@ -113,7 +113,7 @@ def _premium_words(premium: Premium, node: NodeSku, catalog: Catalog) -> str:
 def catalog_json(catalog: Catalog, nodes: Sequence[NodeSku], *, whole: bool) -> dict[str, object]:
     """Schema ``skuwise.skus/1``: every figure of the nodes; `whole`: and of all GPUs."""
     parts = {"gpus": catalog.gpus.values(), "accelerators": catalog.accelerators} if whole else {}
-    gpus = {name: [_gpu_json(gpu) for gpu in part] for name, part in parts.items()}
+    gpus = {name: [to_builtins(gpu) for gpu in part] for name, part in parts.items()}
     return {"schema": _SCHEMA, **gpus, "nodes": [_node_json(node, catalog) for node in nodes]}
 
 
@@ -122,14 +122,9 @@ def sku_json(sku: Sku, catalog: Catalog) -> dict[str, object]:
     if isinstance(sku, NodeSku):
         return {"schema": _SCHEMA, "node": _node_json(sku, catalog)}
     if not isinstance(sku, GpuSku):
-        return {"schema": _SCHEMA, "accelerator": _gpu_json(sku)}
+        return {"schema": _SCHEMA, "accelerator": to_builtins(sku)}
     nodes = [_node_json(node, catalog) for node in catalog.nodes_of(sku.name)]
-    return {"schema": _SCHEMA, "gpu": _gpu_json(sku), "nodes": nodes}
-
-
-def _gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
-    """Every figure but the shapes of MIG instances."""
-    return {key: value for key, value in to_builtins(gpu).items() if key != "mig_profiles"}
+    return {"schema": _SCHEMA, "gpu": to_builtins(sku), "nodes": nodes}
 
 
 def _node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
