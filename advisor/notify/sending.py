@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from ...agent.base.clock import SystemClock
 from ...agent.base.safe_text import clean_text
@@ -39,20 +38,32 @@ _MAILS_A_CONNECTION = 50
 _MAX_WORDS = 300
 
 
+class CarrierDownError(SkuwiseError):
+    """Nothing can be handed over now. No message is given up for it: all are due at the next run."""
+
+
+class Carrier:
+    """A channel by which messages travel."""
+
+    def ready(self) -> None:
+        """Make sure that a message can be handed over now. Raises CarrierDownError."""
+
+    def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
+        """Hand over one message. Calls `begin` right before the moment from which on it may arrive."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
 @dataclass(frozen=True, slots=True)
-class WebhookCarrier:
+class WebhookCarrier(Carrier):
     """Posts to the webhook of each team. `urls`: by team, "" being the fleet; None: it cannot be read now.
     `timeout_seconds`: from connecting to the end of the answer; `proxy` empty: none is used."""
 
     urls: Mapping[str, str | None]
     timeout_seconds: float
     proxy: str = ""
-
-    def ready(self) -> None:
-        """Nothing is kept open."""
-
-    def close(self) -> None:
-        """Nothing is kept open."""
 
     def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
         """Post it once. Redirects are not followed: they would carry the message elsewhere."""
@@ -71,11 +82,7 @@ class WebhookCarrier:
         return Reply("later" if status >= 500 or status in _BUSY else "refused", f"{status} {words}".strip())
 
 
-class CarrierDownError(SkuwiseError):
-    """Nothing can be handed over now. No message is given up for it: all are due at the next run."""
-
-
-class SmtpCarrier:
+class SmtpCarrier(Carrier):
     """One server. It connects when something is to be sent and keeps the connection. `password` empty: no AUTH. Raises
     UsageError for settings by which nothing can be sent."""
 
@@ -206,20 +213,6 @@ class Clocks:
 
     now: Callable[[], Instant] = field(default_factory=lambda: SystemClock().now)
     sleep: Callable[[float], None] = time.sleep
-
-
-class Carrier(Protocol):
-    """A channel by which messages travel."""
-
-    def ready(self) -> None:
-        """Make sure that a message can be handed over now. Raises CarrierDownError."""
-        ...
-
-    def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
-        """Hand over one message. Calls `begin` right before the moment from which on it may arrive."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

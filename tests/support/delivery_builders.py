@@ -32,7 +32,7 @@ class KilledError(BaseException):
     """The sender ends here, as by SIGKILL: nothing of it runs any more that would write."""
 
 
-class FakeCarrier:
+class FakeCarrier(Carrier):
     """Takes messages in memory, for the recipients that `answer` accepts (None: it does). `down`: why it takes none.
     `killed`: before it hears the answers to so many messages the sender is killed."""
 
@@ -54,9 +54,6 @@ class FakeCarrier:
         if self.killed >= 0:
             raise KilledError
         return reply
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def of(self, address: str) -> list[EmailMessage]:
         """The mails that somebody has."""
