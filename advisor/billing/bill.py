@@ -33,6 +33,14 @@ _UNIT = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)?\s*([a-z]+)", re.ASCII)
 _REGION = re.compile(r"([A-Za-z0-9][A-Za-z0-9 ._-]{0,63})?", re.ASCII)
 _CELL_MAX = 1 << 20
 _NAME_MAX = 300  # characters of a cell that may name an instance type
+_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+WORD_MIN = 6  # a shorter word names no instance type: too many words are as short
+# Names of sellers in exports -> providers of the catalog.
+_SELLERS = {"amazon": "aws", "microsoft": "azure", "google": "gcp", "oracle": "oci"}
+HOURS_MIN = 1.0  # below an hour in all, a price per hour is one row's rounding
+# Exports round each row, so an effective price this near the list price is the list price.
+LIST_TOLERANCE = 0.01
+_LISTED_MAX = 7  # charges listed by name
 # Required columns, as the documents of the exports spell them.
 _REQUIRED = {
     "a FOCUS export": (
@@ -101,14 +109,14 @@ class Export:
             if currency != "USD":
                 what = f"{self.path}, row {number}: unsupported currency {currency[:8]!r}."
                 raise UsageError(what, "Export it in USD.")
+            if not row:
+                continue
+            self.rows += 1
             try:
-                charge = _charge(row) if row else None
+                yield _charge(row)
             except (ValueError, KeyError):  # a short row lacks its last cells
-                charge, self.skipped = None, self.skipped + 1
+                self.skipped += 1
                 self.first_skipped = self.first_skipped or number
-            self.rows += bool(row)
-            if charge is not None:
-                yield charge
         if self.skipped > max(UNREADABLE_MAX * self.rows, 1):
             what = f"{self.path}: {self.skipped} of {self.rows} rows cannot be read"
             remedy = "Use RFC 3339 times, and a point as decimal separator."
@@ -121,11 +129,11 @@ class Export:
                 plain = gzip.GzipFile(fileobj=raw) if self.path.name.endswith(".gz") else raw
                 with io.TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="") as file:  # type: ignore[type-var]
                     yield from csv.reader(file)
-        except OSError as error:
+        except (OSError, EOFError, csv.Error, zlib.error) as error:
             remedy = "Use an export as CSV, plain or gzip."
-            raise UsageError(f"{self.path} cannot be read: {error.strerror or error}.", remedy) from error
-        except (EOFError, csv.Error, zlib.error) as error:
-            raise UsageError(f"{self.path} is damaged: {error}.", "Export it again.") from error
+            raise UsageError(
+                f"{self.path} cannot be read: {getattr(error, 'strerror', '') or error}.", remedy
+            ) from error
 
 
 def plain_name(name: str) -> str:
@@ -208,18 +216,6 @@ def _hours(row: Mapping[str, str]) -> float | None:
     return None
 
 
-# Below an hour in all, a price per hour is one row's rounding.
-HOURS_MIN = 1.0
-# Exports round each row, so an effective price this near the list price is the list price.
-LIST_TOLERANCE = 0.01
-_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-# A word shorter than this names no instance type: too many words are as short.
-WORD_MIN = 6
-_LISTED_MAX = 7  # charges listed by name
-# Names of sellers in exports -> providers of the catalog.
-_SELLERS = {"amazon": "aws", "microsoft": "azure", "google": "gcp", "oracle": "oci"}
-
-
 @dataclass
 class BillLine:
     """Charges of one node SKU in one region. Costs are US dollars; `committed` is the part of `effective` for
@@ -292,16 +288,13 @@ def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
         # A purchase that is spread over other rows is dated by the term of its commitment, years beyond the export.
         spread = charge.effective == 0 and charge.billed != 0 and charge.hours is None
         bill.start, bill.end = min(bill.start, charge.start), max(bill.end, charge.start if spread else charge.end)
-        node = node_of(charge.type_cells, charge.provider)
-        if charge.commitment == "unused":
-            bill.other["commitments that nothing used"] += charge.effective
-        elif node is None:
-            bill.other[charge.service] += charge.effective
-        elif charge.hours is None:
-            bill.other["GPU nodes that are not charged by the hour"] += charge.effective
-        else:
+        node, is_unused = node_of(charge.type_cells, charge.provider), charge.commitment == "unused"
+        if node is not None and charge.hours is not None and not is_unused:
             key = (node.name, charge.region or ANY_REGION)
             bill.lines.setdefault(key, BillLine(*key)).add(charge, charge.hours)
+            continue
+        what = charge.service if node is None else "GPU nodes that are not charged by the hour"
+        bill.other["commitments that nothing used" if is_unused else what] += charge.effective
     return bill
 
 
@@ -353,14 +346,11 @@ def remainder(bill: Bill) -> list[tuple[str, float]]:
 
 def bill_json(bill: Bill, export: Export) -> dict[str, Any]:
     """Schema ``skuwise.prices/1``: RFC 3339 UTC, US dollars, null for unknown values."""
-    nodes = []
+    nodes, rates = [], ("list_usd_per_hour", "effective_usd_per_hour", "committed_usd_per_hour")
     for line in bill.by_cost:
-        listed, effective, committed = line.rates
-        nodes.append({
-            "sku": line.sku, "region": line.region, "node_hours": line.hours, "list_usd_per_hour": listed,
-            "effective_usd_per_hour": effective, "committed_usd_per_hour": committed, "basis": line.basis,
-            "committed_hours": line.committed_hours, "effective_usd": line.effective,
-        })  # fmt: skip
+        values = {"sku": line.sku, "region": line.region, "node_hours": line.hours, "basis": line.basis}
+        values |= {"committed_hours": line.committed_hours, "effective_usd": line.effective}
+        nodes.append(values | dict(zip(rates, line.rates, strict=True)))
     about = {"file": str(export.path), "kind": export.dialect, "rows": export.rows, "unreadable": export.skipped}
     return {
         "schema": "skuwise.prices/1", "export": about,

@@ -44,21 +44,15 @@ def demo(folder: Path | None, seed: int) -> int:
         folder = folder or Path(tempfile.mkdtemp(prefix="skuwise-demo-"))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"Cannot create a folder {folder or ''}: {error.strerror}.", "Use another folder with --dir."
-        ) from error
+        what = f"Cannot create a folder {folder or ''}: {error.strerror}."
+        raise UsageError(what, "Use another folder with --dir.") from error
     fleet, now = folder / "fleet.db", time.time()
     week = reported_week(None, now)
     if fleet.exists():
         raise UsageError(f"{fleet} already exists.", "Remove it, or use another folder with --dir.")
-    try:
-        with Progress(f"1/3  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
-            minutes, steps = 2 * 3600.0, simulating.step
-            simulate("small", fleet, days=DAYS, seed=seed, until=week.end, minutes_seconds=minutes, steps=steps)
-    except BaseException:  # or the next run could not write it
-        for ending in ("", "-wal", "-shm"):
-            fleet.with_name(f"{fleet.name}{ending}").unlink(missing_ok=True)
-        raise
+    with Progress(f"1/3  Simulating {DAYS} days of a fleet of 13 nodes", "nodes") as simulating:
+        steps, minutes = simulating.step, 2 * 3600.0
+        simulate("small", fleet, days=DAYS, seed=seed, until=week.end, minutes_seconds=minutes, steps=steps)
     say("2/3  Analyzing the fleet")
     book = load_rulebook(None, None, now)
     advice = read_and_reason([fleet], book, now=now)[1].advice
@@ -67,15 +61,12 @@ def demo(folder: Path | None, seed: int) -> int:
     say("3/3  Writing the weekly report")
     # As its administrators would receive it, without this user's settings and without the report's own notes.
     commands = ReaderCommands(program(anywhere=True), f"--db {shlex.quote(str(fleet.absolute()))}")
-    source, beside, settings = Databases((fleet,)), StateBeside(_quiet), ReportSettings()
-    job = ReportJob(settings, Routes(), source, book, beside, week, now, None, _quiet, commands=commands)
+    settings, routes, source, quiet = ReportSettings(), Routes(), Databases((fleet,)), lambda _: None
+    job = ReportJob(settings, routes, source, book, StateBeside(quiet), week, now, None, quiet, commands=commands)
     list(write_previews(job, folder / "mail"))
     color = OutputOptions("table").color
     write_stdout(f"\n{demo_text(advice, again, folder, width=terminal_width(), color=color)}")
     return EXIT_DONE
-
-
-def _quiet(_: str) -> None: ...
 
 
 def demo_text(advice: Advice, again: Again, folder: Path, *, width: int = 100, color: bool = False) -> str:
@@ -94,19 +85,14 @@ def demo_text(advice: Advice, again: Again, folder: Path, *, width: int = 100, c
         ("the screens, in a terminal", again.command("tui")),
         ("what can be measured on this machine", f"{again.program} agent doctor"),
     ]
-    return "\n".join(
-        [
-            document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=width, color=color),
-            "Files",
-            f"  {folder / 'advice.html'}  (the whole advice: open it in a browser)",
-            f"  {folder / 'mail' / 'fleet.html'}  (the weekly mail)",
-            f"  {folder / 'fleet.db'}  (the simulated telemetry)",
-            "",
-            "Next",
-            *(line for what, command in commands for line in (f"  # {what}", f"  {command}")),
-            "",
-        ]
+    page = document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=width, color=color)
+    files = (
+        (folder / "advice.html", "the whole advice: open it in a browser"),
+        (folder / "mail" / "fleet.html", "the weekly mail"),
+        (folder / "fleet.db", "the simulated telemetry"),
     )
+    lines = [page, "Files", *(f"  {path}  ({what})" for path, what in files), "", "Next"]
+    return "\n".join([*lines, *(f"  # {what}\n  {command}" for what, command in commands), ""])
 
 
 @command("skuwise simulate founding --db founding.db", "skuwise simulate small --db small.db --days 7 --seed 3")
@@ -128,15 +114,10 @@ def simulate(scenario: str, db: Path, days: float, seed: int, until: float | Non
     """
     from ..demo import simulate as simulate_fleet
 
+    end = time.time() if until is None else until
     with Progress(f"simulating {scenario}", "nodes") as simulating:
         report = simulate_fleet(
-            scenario,
-            db,
-            days=days,
-            seed=seed,
-            until=time.time() if until is None else until,
-            minutes_seconds=minutes,
-            steps=simulating.step,
+            scenario, db, days=days, seed=seed, until=end, minutes_seconds=minutes, steps=simulating.step
         )
     kinds = Counter(truth.kind for truth in report.truths)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))

@@ -19,8 +19,8 @@ from .options import DURATION, Telemetry, telemetry_options
 if TYPE_CHECKING:
     from ..core.ids import Named
 
-_EXITS = {"idle": EXIT_DONE, "busy": 4, "unknown": 5}
-_WORDS = {"idle": "idle", "busy": "busy", "unknown": "not known"}
+# The exit status and the word of each state.
+_STATES = {"idle": (EXIT_DONE, "idle"), "busy": (4, "busy"), "unknown": (5, "not known")}
 
 
 @command(
@@ -42,6 +42,7 @@ def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str
     Exit status: 0 idle, 4 busy, 5 not known; 1, 2 and 3 are errors. It cancels nothing.
     """
     from ...rules.policy.thresholds import load_levels
+    from ..core.advice_json import plain
     from ..watch.fleet import Criteria
     from ..watch.idle_answer import idle_answer, targets
     from ..watch.settings import WatchSettings
@@ -52,27 +53,20 @@ def idle(target: str | None, telemetry: Telemetry, longer_than: float, form: str
     book = telemetry.rulebook.load(now)
     recent = replace(telemetry, source=telemetry.source.or_settings()).recent(book, now, longer_than)
     subjects = targets(recent)
-    named = _named(target, [name for name in subjects if name is not None]) if target is not None else None
+    named = None if target is None else _named(target, [name for name in subjects if name is not None])
     criteria = Criteria(WatchSettings().limit_seconds, load_levels("watch.yaml", telemetry.rulebook.rules), book)
     answer = idle_answer(recent, subjects[named], longer_than, criteria)
+    status, word = _STATES[answer.state]
     if form == "json":
-        document = {
-            "schema": "skuwise.idle/1",
-            "target": target,
-            "state": answer.state,
-            "what": answer.what,
-            "gpus": answer.gpu_count,
-            "longer_than_seconds": longer_than,
-            "idle_since": None if answer.idle_since is None else rfc3339(answer.idle_since),
-            "last_work": None if answer.last_work is None else rfc3339(answer.last_work),
-            "data_end": rfc3339(answer.data_end),
-            "reason": {"code": answer.reason.code, "text": answer.reason.text, "fields": dict(answer.reason.fields)},
-        }
+        document = {"schema": "skuwise.idle/1", "target": target, "state": answer.state, "what": answer.what}
+        document |= {"gpus": answer.gpu_count, "longer_than_seconds": longer_than, "reason": plain(answer.reason)}
+        times = {"idle_since": answer.idle_since, "last_work": answer.last_work, "data_end": answer.data_end}
+        document |= {name: None if at is None else rfc3339(at) for name, at in times.items()}
         write_stdout(json.dumps(document, allow_nan=False) + "\n")
     else:
         last = f" Last activity: {minute(answer.last_work)}." if answer.last_work is not None else ""
-        write_stdout(f"{_WORDS[answer.state]}: {answer.what}. {answer.reason.text}{last}\n")
-    return _EXITS[answer.state]
+        write_stdout(f"{word}: {answer.what}. {answer.reason.text}{last}\n")
+    return status
 
 
 def _named(target: str, names: Sequence[Named]) -> Named:

@@ -305,9 +305,9 @@ class OutputOptions:
         refused = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR") or plain()
         return self.output is None and sys.stdout.isatty() and not refused
 
-    def write(self, content: str | Document, done: str = "written to {output}", width: int | None = None) -> None:
-        """Write the result; a page in the format HTML, Markdown or, `width` columns wide, as text. `done`: the note on
-        stderr where it went to a file."""
+    def write(self, content: str | Document, width: int | None = None) -> None:
+        """Write the result, with a note where it went to a file; a page in the format HTML, Markdown or, `width`
+        columns wide, as text."""
         if isinstance(content, str):
             pass
         elif self.form == "html":
@@ -326,7 +326,7 @@ class OutputOptions:
             write_stdout(content)
         else:
             write_whole(self.output, content)
-            say(done.format(output=clean(str(self.output))))
+            say(f"written to {clean(str(self.output))}")
 
 
 def _duration(text: str) -> float:

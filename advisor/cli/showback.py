@@ -41,32 +41,28 @@ def showback(
     """Split the cost of nodes by team, in FOCUS columns."""
     from ..billing import showback_page as page
     from ..billing.showback import showback_of
-    from ..notify.routes import load_mail_settings, load_routes
+    from ..notify.routes import load_mail_settings, routes_of
 
-    now = time.time()
-    file = teams or load_mail_settings(os.environ).teams
-    routes = None if file is None else load_routes(file)
+    now, routes = time.time(), routes_of(load_mail_settings(os.environ), teams)
     book = telemetry.rulebook.load(now)
     with Progress("reading telemetry", telemetry.source.unit) as reading:
         source = telemetry.source.open(reading.step)
         frame = source.read(book.catalog, since=telemetry.since, until=telemetry.until, now=now)
         reading.stage("evaluating workloads")
-        split = showback_of(
-            frame, book, now=now, team_of=lambda w: (routes.team_of(w) if routes else None) or w.owner.team
-        )
+        split = showback_of(frame, book, now=now, team_of=lambda w: routes.team_of(w) or w.owner.team)
     if split.rows.empty:
         raise NothingToDo("No GPU-hours in this window.", "Choose a window with data, or run 'skuwise doctor'.")
     closes = page.node_checks(split)["closes"]
     wrong = list(closes.index[~closes])
     # Rows that do not sum to the nodes' price x hours replace no good file; JSON is what to report them with.
     if not wrong or output.form == "json":
-        if output.form == "json":
-            content = json.dumps(page.showback_json(split, by, billing_account), indent=2) + "\n"
-        elif output.form == "csv":
-            content = page.showback_csv(split, billing_account)
-        else:
-            content = page.showback_document(split, by)
-        output.write(content, f"{len(split.rows):,} rows written to {{output}}")
+        match output.form:
+            case "json":
+                output.write(json.dumps(page.showback_json(split, by, billing_account), indent=2) + "\n")
+            case "csv":
+                output.write(page.showback_csv(split, billing_account))
+            case _:
+                output.write(page.showback_document(split, by))
         for note in split.notes if output.form != "table" else ():
             if note.code.startswith(_MONEY_NOTES):
                 say(clean(note.text))

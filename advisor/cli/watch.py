@@ -121,7 +121,6 @@ class _Watcher:
         watched = evaluate(recent, Criteria(self.settings.limit_seconds, rules, book))
         file = self.state.to_write(recent.fleet)
         if file != self.file:
-            self.lock.close()
             self.lock.enter_context(file.alone("Another skuwise watch", lock="watch"))
             self.file = file
         with file.writing() as db:
@@ -146,6 +145,7 @@ class _Watcher:
 
 def _print(file: State, watched: WatchPass, form: str) -> None:
     """How much was evaluated, and the open incidents."""
+    from ..core.advice_json import plain
     from ..show.incident_words import as_dict, as_table, urgency
     from ..state.incidents import listed
 
@@ -154,17 +154,10 @@ def _print(file: State, watched: WatchPass, form: str) -> None:
     if form != "json":
         write_stdout(f"{_summary(watched)}\n{as_table(incidents, 0, watched.now)}")
         return
-    document = {
-        "schema": "skuwise.watch/1",
-        "evaluated_at": rfc3339(watched.now),
-        "data_end": rfc3339(watched.data_end),
-        "workloads": watched.judged_holds,
-        "without_data": watched.dark,
-        "nodes": len(watched.live_nodes),
-        "incidents": [as_dict(incident, watched.now) for incident in incidents],
-        "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in watched.notes],
-    }
-    write_json(document)
+    times = {"evaluated_at": rfc3339(watched.now), "data_end": rfc3339(watched.data_end)}
+    counts = {"workloads": watched.judged_holds, "without_data": watched.dark, "nodes": len(watched.live_nodes)}
+    rows = {"incidents": [as_dict(incident, watched.now) for incident in incidents], "notes": plain(watched.notes)}
+    write_json({"schema": "skuwise.watch/1", **times, **counts, **rows})
 
 
 def _summary(watched: WatchPass) -> str:

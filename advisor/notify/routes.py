@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from email.headerregistry import Address
 from itertools import pairwise
 from pathlib import Path
@@ -262,16 +262,9 @@ def _matchers(value: object, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _TeamTable:
-    label: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
-    namespace: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
-    account: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
-    user: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
-    node: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
-    sku: tuple[str, ...] = field(default=(), metadata={"parse": _matchers})
-    to: tuple[str, ...] = field(default=(), metadata={"parse": mail_addresses})
-    webhook_url_file: str = ""
+_LISTS = {**dict.fromkeys(PARTS, _matchers), "to": mail_addresses}
+_fields = [(name, tuple[str, ...], field(default=(), metadata={"parse": parse})) for name, parse in _LISTS.items()]
+_TeamTable: Any = make_dataclass("_TeamTable", [*_fields, ("webhook_url_file", str, "")])
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def every_parser() -> Iterator[ParsedCommand]:
 
 def _parsed(words: tuple[str, ...], context: click.Context) -> ParsedCommand:
     command = context.command
-    options = tuple(_option(param, context) for param in command.get_params(context))
+    options = tuple(_option(param, context) for param in command.params)
     return ParsedCommand(words, (command.help or "").partition("\n")[0], command.get_help(context), options)
 
 
@@ -62,6 +62,6 @@ def _option(param: click.Parameter, context: click.Context) -> Option:
         about = re.search(rf"^{name}: (.*?)\.$", cleandoc(context.command.help or ""), re.MULTILINE | re.DOTALL)
         return Option((), name, " ".join(about[1].split()) if about else "", choices, param.required, False)
     assert isinstance(param, click.Option)
-    value = None if param.is_flag or "--help" in param.opts else param.make_metavar(context).strip("[]")
+    value = None if param.is_flag else param.make_metavar(context).strip("[]")
     names = tuple(sorted(param.opts, key=len))
     return Option(names, value, param.help or "", choices, param.required, param.multiple)

@@ -12,8 +12,7 @@ from typing import Any
 from skuwise.advisor.core.incident_types import EventKind, Incident
 from skuwise.advisor.notify.incidents import NotifyRun, key_of, notify
 from skuwise.advisor.notify.routes import ReportSettings, Routes, TeamRoute
-from skuwise.advisor.notify.sending import Carrier, Clocks, Tally, send_due
-from skuwise.advisor.notify.smtp import CarrierDownError
+from skuwise.advisor.notify.sending import Carrier, CarrierDownError, Clocks, Tally, send_due
 from skuwise.advisor.state import deliveries
 from skuwise.advisor.state.deliveries import Channel, Message, Reply
 from skuwise.advisor.state.file import State
@@ -33,7 +32,7 @@ class KilledError(BaseException):
     """The sender ends here, as by SIGKILL: nothing of it runs any more that would write."""
 
 
-class FakeCarrier:
+class FakeCarrier(Carrier):
     """Takes messages in memory, for the recipients that `answer` accepts (None: it does). `down`: why it takes none.
     `killed`: before it hears the answers to so many messages the sender is killed."""
 
@@ -55,9 +54,6 @@ class FakeCarrier:
         if self.killed >= 0:
             raise KilledError
         return reply
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def of(self, address: str) -> list[EmailMessage]:
         """The mails that somebody has."""

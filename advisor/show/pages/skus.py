@@ -28,29 +28,22 @@ def _in(value: float | None, unit: float, suffix: str = "", none: str = "unknown
 
 def catalog_text(catalog: Catalog, nodes: Sequence[NodeSku], *, whole: bool) -> str:
     """The nodes as a table; `whole`: behind one of all GPUs."""
-    text = f"{_node_table(nodes)}\n\nList prices of the whole node. 'skuwise skus show NAME' has every source."
-    return f"{_gpu_table(catalog)}\n\n{text}" if whole else text
-
-
-def _gpu_table(catalog: Catalog) -> str:
-    rows = []
-    for gpu in catalog.gpus.values():
+    gpus, rows, text = [], [], ""
+    for gpu in catalog.gpus.values() if whole else ():
         rates = (_in(gpu.dense_flops.get(precision), 1e12) for precision in ("fp16", "fp8"))
-        memory = (_in(gpu.mem_bytes, 1024**3), _in(gpu.mem_bandwidth_bytes_per_second, 1e9))
+        memory = (f"{gpu.mem_bytes / 1024**3:.0f}", _in(gpu.mem_bandwidth_bytes_per_second, 1e9))
         link = _in(gpu.link_bytes_per_second, 1e9, none="none")
-        rows.append((gpu.name, *rates, *memory, link, f"{gpu.tdp_watts:g}", gpu.source.grade or "unknown"))
-    header = ("GPU", "FP16 TFLOP/s", "FP8 TFLOP/s", "GiB", "memory GB/s", "link GB/s one way", "W", "grade")
-    note = "Dense rates per GPU. Grade C rests on memory or on a formula: verify it before you rely on it."
-    return f"{columns(header, rows, right=range(1, 7))}\n{note}"
-
-
-def _node_table(nodes: Sequence[NodeSku]) -> str:
-    rows = []
+        gpus.append((gpu.name, *rates, *memory, link, f"{gpu.tdp_watts:g}", gpu.source.grade or "unknown"))
+    if whole:
+        header = ("GPU", "FP16 TFLOP/s", "FP8 TFLOP/s", "GiB", "memory GB/s", "link GB/s one way", "W", "grade")
+        note = "Dense rates per GPU. Grade C rests on memory or on a formula: verify it before you rely on it."
+        text = "\n".join([columns(header, gpus, right=range(1, 7)), note, "", ""])
     for node in nodes:
         common = (node.name, f"{node.gpu_count} x {node.gpu}", node.intra_node_link, fabric_words(node))
         prices = [(price.region, f"{price.usd_per_hour:.3f}", price.as_of) for price in node.prices]
         rows += [(*common, *price) for price in prices or [("", "unknown", "")]]
-    return columns(("node", "GPUs", "link", "fabric", "region", "USD/h", "as of"), rows, right=(5,))
+    text += columns(("node", "GPUs", "link", "fabric", "region", "USD/h", "as of"), rows, right=(5,))
+    return f"{text}\n\nList prices of the whole node. 'skuwise skus show NAME' has every source."
 
 
 def sku_text(sku: Sku, catalog: Catalog) -> str:

@@ -42,9 +42,9 @@ class Bench:
 
     def run(self, script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.bin}:/usr/bin:/bin"
-        own = {"PATH": path, "HOME": str(self.folder), "SKUWISE_EPILOG_PATH": path, **environ}
+        variables = {"PATH": path, "HOME": str(self.folder), "SKUWISE_EPILOG_PATH": path, **environ}
         return subprocess.run(
-            ["bash" if environ else "sh", str(DEPLOY / script), *arguments], env=own, cwd=self.folder,
+            ["bash" if environ else "sh", str(DEPLOY / script), *arguments], env=variables, cwd=self.folder,
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
 
@@ -73,8 +73,8 @@ def test_the_epilog_writes_the_card_of_a_job_or_nothing(
     bench.conf.write_text(conf)
     for name, body in {"squeue": "echo", "skuwise": then, "scontrol": ":"}.items():
         bench.program(name, body)
-    own = {"SKUWISE_EPILOG_CONFIG": str(bench.conf), "SLURM_JOB_ID": job}
-    assert bench.run("slurm/epilog-slurmctld.sh", "--now", **own).returncode == 0
+    variables = {"SKUWISE_EPILOG_CONFIG": str(bench.conf), "SLURM_JOB_ID": job}
+    assert bench.run("slurm/epilog-slurmctld.sh", "--now", **variables).returncode == 0
     asks = job == "4711" and conf == SETTINGS
     assert bool(bench.calls.read_text()) == asks
     assert bench.called("skuwise") == ["skuwise job 4711 --db /db --format admin-comment --existing="] * asks

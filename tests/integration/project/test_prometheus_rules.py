@@ -29,8 +29,8 @@ def run_case(folder: Path, rule_file: str, given: dict[str, str], minutes: int, 
         "input_series": [{"series": series, "values": values} for series, values in given.items()],
         "promql_expr_test": [
             {"expr": query, "eval_time": f"{minutes}m",
-             "exp_samples": [{"labels": labels, "value": value} for labels, value in found.items()]}
-            for query, found in expected.items()
+             "exp_samples": [{"labels": labels, "value": value} for labels, value in samples.items()]}
+            for query, samples in expected.items()
         ],
     }  # fmt: skip
     document = {"rule_files": [str(FOLDER / rule_file)], "evaluation_interval": "5m", "tests": [case]}
@@ -41,8 +41,8 @@ def run_case(folder: Path, rule_file: str, given: dict[str, str], minutes: int, 
 def queries() -> list[str]:
     """Of every panel, with Grafana's variables filled in."""
     panels = [panel for path in BOARDS for panel in json.loads(path.read_text())["panels"]]
-    found = [target["expr"].replace("$__rate_interval", "5m") for panel in panels for target in panel["targets"]]
-    return [re.sub(r"\$(cluster|team|node)", ".*", query) for query in found]
+    expressions = [target["expr"].replace("$__rate_interval", "5m") for panel in panels for target in panel["targets"]]
+    return [re.sub(r"\$(cluster|team|node)", ".*", query) for query in expressions]
 
 
 def test_rules_and_scrape_configuration_pass_promtool() -> None:

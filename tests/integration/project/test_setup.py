@@ -1,6 +1,6 @@
 """What a machine may lack before `make demo` and `make test`: one sentence with its remedy, and nothing half-made.
 
-The programs of a bare machine are links in a folder of their own; its Pythons are scripts that answer as one would.
+The programs of a bare machine are links in a folder of their own; its Pythons are scripts that error as one would.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Bare:
 
     def has(self, *programs: str) -> Bare:
         for program in programs:
-            found = shutil.which(program)
-            if found is None:
+            path = shutil.which(program)
+            if path is None:
                 pytest.skip(f"{program} is not installed")
-            (self.bin / program).symlink_to(found)
+            (self.bin / program).symlink_to(path)
         return self
 
     def has_python(
@@ -85,13 +85,13 @@ def bare(tmp_path: Path) -> Bare:
 
 
 def sentence(done: subprocess.CompletedProcess[str]) -> str:
-    """The last line, which tells what is wrong: the only one that is not progress."""
+    """The last line, the error: all others are progress."""
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     assert done.stderr.isascii() and "Traceback" not in done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("skuwise: ")]
-    assert told == [done.stderr.splitlines()[-1]], done.stderr
-    return told[0]
+    error = [line for line in done.stderr.splitlines() if line.startswith("skuwise: ")]
+    assert error == [done.stderr.splitlines()[-1]], done.stderr
+    return error[0]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
 def test_what_is_missing_is_named(
     bare: Bare, name: str, version: str, venv: int, kind: str, says: str, remedy: str
 ) -> None:
-    told = sentence(bare.has_python(name, version, venv=venv).sets_up(kind))
-    assert told.startswith(f"skuwise: {says}") and remedy in told
-    assert told.endswith(remedy) or "PYTHON=" in told
+    error = sentence(bare.has_python(name, version, venv=venv).sets_up(kind))
+    assert error.startswith(f"skuwise: {says}") and remedy in error
+    assert error.endswith(remedy) or "PYTHON=" in error
     assert bare.left() == []
 
 
@@ -136,7 +136,7 @@ def test_a_folder_that_make_did_not_make_is_not_touched(bare: Bare, tmp_path: Pa
     assert (path / "thesis").exists()
 
 
-@pytest.mark.parametrize(("engine", "words"), [("absent", "is not installed"), ("false", "does not answer")])
+@pytest.mark.parametrize(("engine", "words"), [("absent", "is not installed"), ("false", "does not error")])
 def test_a_release_without_a_container_engine_names_the_way_without(bare: Bare, engine: str, words: str) -> None:
     done = subprocess.run(["sh", ROOT / "deploy/setup/engine.sh", engine], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and words in done.stderr and "IMAGE=no" in done.stderr

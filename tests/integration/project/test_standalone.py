@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.markers import Marker
@@ -52,12 +51,14 @@ def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Pa
     bill = json.loads((folder / f"{archive.name}.cdx.json").read_text())
     whole = bill["metadata"]["component"]["hashes"][0]["content"]
     assert whole == hashlib.sha256(archive.read_bytes()).hexdigest()
-    told = {one["name"]: one["hashes"][0]["content"] for one in bill["components"] if one["type"] == "file"}
+    hashes = {
+        package["name"]: package["hashes"][0]["content"] for package in bill["components"] if package["type"] == "file"
+    }
     unpacked = [path for path in program.parent.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert told == {
+    assert hashes == {
         str(path.relative_to(program.parent)): hashlib.sha256(path.read_bytes()).hexdigest() for path in unpacked
     }
-    packages = {one["name"] for one in bill["components"] if one["type"] == "library"}
+    packages = {package["name"] for package in bill["components"] if package["type"] == "library"}
     assert packages == {
         "click", "grpcio", "msgspec", "nvidia-ml-py", "prometheus-client", "psutil", "pyyaml", "typing-extensions",
     }  # fmt: skip
@@ -68,10 +69,10 @@ def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Pa
     assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode != 0
 
 
-def run(program: Path, *arguments: str, env: dict[str, str] | None = None, told: str = "") -> str:
+def run(program: Path, *arguments: str, env: dict[str, str] | None = None, text: str = "") -> str:
     """Its output. Nothing of this process's environment is there: no PATH, no PYTHONPATH."""
     done = subprocess.run(
-        [str(program), *arguments], env=env or {}, input=told, capture_output=True, text=True, check=False, timeout=120
+        [str(program), *arguments], env=env or {}, input=text, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
     assert "Traceback" not in done.stderr
@@ -137,38 +138,32 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made / "venv/bin/python"
 
 
-def written(tool: Path, out: Path, lock: str) -> dict[str, Any]:
-    env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    command = [tool, ROOT / "deploy/sbom.py", "--python", sys.executable, "--lock", ROOT / "requirements" / lock]
-    done = subprocess.run(
-        [*command, "--name", "skuwise", "--out", out], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(out.read_text())
-
-
-def packages(bill: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in bill["components"] if one["type"] == "library"}
-
-
 def test_every_package_of_the_lock_is_in_it_with_its_hashes_and_license_and_no_other(
     tool: Path, tmp_path: Path
 ) -> None:
-    bill = written(tool, tmp_path / "all.cdx.json", "all.lock")
-    valid = subprocess.run([tool, "-c", VALIDATE, tmp_path / "all.cdx.json"], stderr=subprocess.PIPE, check=False)
+    env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    out, lock = tmp_path / "all.cdx.json", ROOT / "requirements/all.lock"
+    command = [tool, ROOT / "deploy/sbom.py", "--python", sys.executable, "--lock", lock, "--name", "skuwise"]
+    done = subprocess.run([*command, "--out", out], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    bill = json.loads(out.read_text())
+    valid = subprocess.run([tool, "-c", VALIDATE, out], stderr=subprocess.PIPE, check=False)
     assert valid.returncode == 0, valid.stderr
-    lock = locked((ROOT / "requirements/all.lock").read_text())
-    expected = {one.name: one for one in lock if one.marker is None or Marker(one.marker).evaluate()}
-    found = packages(bill)
-    assert found.keys() == expected.keys() and len(found) >= 50
-    for name, one in found.items():
-        (files,) = (link for link in one["externalReferences"] if link["type"] == "distribution")
+    expected = {
+        entry.name: entry
+        for entry in locked(lock.read_text())
+        if entry.marker is None or Marker(entry.marker).evaluate()
+    }
+    listed = {package["name"]: package for package in bill["components"] if package["type"] == "library"}
+    assert listed.keys() == expected.keys() and len(listed) >= 50
+    for name, package in listed.items():
+        (files,) = (link for link in package["externalReferences"] if link["type"] == "distribution")
         assert {each["content"] for each in files["hashes"]} == set(expected[name].sha256)
-        assert (one["version"], one["purl"]) == (expected[name].version, f"pkg:pypi/{name}@{expected[name].version}")
-        assert one["licenses"], name
+        assert package["purl"] == f"pkg:pypi/{name}@{package['version']}" and package["licenses"], name
+        assert package["version"] == expected[name].version
     root = bill["metadata"]["component"]
     assert (root["name"], root["version"]) == ("skuwise", __version__)
-    asks = {one["ref"]: one.get("dependsOn", []) for one in bill["dependencies"]}
+    asks = {component["ref"]: component.get("dependsOn", []) for component in bill["dependencies"]}
     assert {"pkg:pypi/" + name for name in ("numpy", "textual", "grpcio")} <= {
         ref.partition("@")[0] for ref in asks[root["bom-ref"]]
     }

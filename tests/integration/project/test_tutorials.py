@@ -10,8 +10,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -25,70 +25,53 @@ DOCS = Path(__file__).parents[3] / "docs"
 _BLOCK = re.compile(r"(<!-- interactive: press (\w+) -->\n)?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One block to run; `key` ends it where it draws on a terminal until somebody quits."""
+class Block(NamedTuple):
+    """One block to run; `key` ends it where it draws on a terminal until it is pressed."""
 
     text: str
-    key: str | None = None
+    key: str = ""
 
     @property
     def title(self) -> str:
         return self.text.strip().splitlines()[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a block printed, and how it ended."""
-
-    block: Block
-    status: int
-    output: str
-
-
 def blocks_of(page: Path, heading: str) -> tuple[Block, ...]:
     """The blocks marked `sh` below a heading of the second level, in their order."""
     (section,) = [part for part in page.read_text().split("\n## ") if part.startswith(f"{heading}\n")]
-    return tuple(Block(text, key or None) for _, key, text in _BLOCK.findall(section))
+    return tuple(Block(text, key) for _, key, text in _BLOCK.findall(section))
 
 
 def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     """A new user's: an empty home, and `skuwise` on the PATH, which runs this tree."""
-    own = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
+    folders = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
     path = f"{launcher(folder)}{os.pathsep}{base.get('PATH', os.defpath)}"
-    return {**base, **own, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
+    return {**base, **folders, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
 
 
-def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows: str = "GPU") -> list[Ran]:
-    """Run each block where the one before left the shell: its folder and its exported variables.
-
-    `shows`: what a block on a terminal shows once it has its data.
-    """
-    done: list[Ran] = []
-    current = dict(environ)
+def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows: str = "GPU") -> dict[str, str]:
+    """Run each block where the one before left the shell: its folder and its exported variables. Returns the outputs by
+    the first lines. `shows`: what a block on a terminal shows once it has its data."""
+    outputs, current = {}, dict(environ)
     for block in blocks:
-        if block.key is not None:
+        if block.key:
             status, output = _on_a_terminal(block, folder, current, shows)
         else:
             after = folder / ".environment"
             script = f"{block.text}\nstatus=$?\nenv -0 > {shlex.quote(str(after))}\nexit $status\n"
-            result = subprocess.run(
-                ["bash", "-c", script],
-                cwd=folder,
-                env=current,
-                capture_output=True,
-                text=True,
-                timeout=600,
-                check=False,
-            )
-            status, output = result.returncode, result.stdout + result.stderr
+            given = {"cwd": folder, "env": current, "capture_output": True, "text": True}
+            done = subprocess.run(["bash", "-c", script], **given, timeout=600, check=False)
+            status, output = done.returncode, done.stdout + done.stderr
             current |= dict(pair.split("=", 1) for pair in after.read_text().split("\0") if "=" in pair)
-        done.append(Ran(block, status, output))
-    return done
+        # Before 30 hours of data `advise` may have nothing to work on.
+        allowed = (0, 3) if block.title == "skuwise advise --db node.db" else (0,)
+        assert status in allowed and "Traceback" not in output, f"{block.title}\n{output[-2000:]}"
+        outputs[block.title] = output
+    return outputs
 
 
 def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str], shows: str) -> tuple[int, str]:
-    """Run a block on a terminal of its own; when the pages are there, press its key."""
+    """Run a block on a pseudo-terminal; when the pages are there, press its key."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(folder)
@@ -103,7 +86,7 @@ def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str], shows
                     break
             # Pressed again until it ends: a program that still starts may not have heard the first.
             if shows.encode() in shown and time.monotonic() - pressed > 5:
-                os.write(terminal, (block.key or "q").encode())
+                os.write(terminal, block.key.encode())
                 pressed = time.monotonic()
         else:
             os.kill(child, signal.SIGKILL)
@@ -120,7 +103,7 @@ SERVES: Mapping[str, float] = {
 RESTS: Mapping[str, float] = {
     **dict.fromkeys(BUSY, 0.0), "DCGM_FI_DEV_FB_FREE": 80000, "DCGM_FI_DEV_POWER_USAGE": 70, "DCGM_FI_DEV_GPU_TEMP": 30,
 }  # fmt: skip
-# Two that serve on InfiniBand nodes, one that trains, and one that nobody uses.
+# Two that serve on InfiniBand nodes, one that trains, and one unused.
 NODES = {"serve-01": SERVES, "serve-02": SERVES, "train-01": BUSY, "spare-01": RESTS}
 
 
@@ -140,10 +123,10 @@ def fleet(end: float) -> Iterator[Series]:
             {} if values is RESTS else {"exported_pod": pod, "exported_namespace": "ml", "exported_container": "main"}
         )
         for index in range(8):
-            for one in gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **held):
-                wave = day if values is SERVES and "FB_" not in one.name else 1.0
+            for series in gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **held):
+                wave = day if values is SERVES and "FB_" not in series.name else 1.0
                 noise = 1 + 0.02 * rng.standard_normal(len(ts))
-                yield Series(one.name, one.labels, one.ts, np.round(one.values * wave * noise, 4))
+                yield Series(series.name, series.labels, series.ts, np.round(series.values * wave * noise, 4))
 
 
 ADDRESS = "http://127.0.0.1:9090"
@@ -159,37 +142,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_the_tutorial_on_prometheus_works_as_shown(server: str, tmp_path: Path) -> None:
     blocks = blocks_of(DOCS / "tutorial.md", "Your own Prometheus")
-    assert len(blocks) >= 7 and sum(block.key is not None for block in blocks) == 1
-    at = [replace(block, text=block.text.replace(ADDRESS, server)) for block in blocks]
+    assert len(blocks) >= 7 and sum(bool(block.key) for block in blocks) == 1
+    at = [block._replace(text=block.text.replace(ADDRESS, server)) for block in blocks]
     environ = environment(tmp_path, os.environ)
     cut = next(n for n, block in enumerate(at) if " ID" in block.text)
-    first = run(at[:cut], tmp_path, environ)
+    outputs = run(at[:cut], tmp_path, environ)
     advice = json.loads((tmp_path / "advice.json").read_text())
     assert advice["summary"]["recoverable_usd_per_month"] > 0
     chosen = advice["recommendations"][0]["id"]
-    rest = [replace(block, text=block.text.replace(" ID", f" {chosen}")) for block in at[cut:]]
-    done = [*first, *run(rest, tmp_path, {**environ, "PROM": server}, shows="spare-01")]
-    for one in done:
-        assert one.status == 0, f"{one.block.title}\n{one.output[-2000:]}"
-        assert "Traceback" not in one.output
-    shown = {one.block.title: one.output for one in done}
-    assert "spare-01" in shown['skuwise advise --prometheus "$PROM"']
-    assert "DCGM_FI" in shown[f'skuwise explain --prometheus "$PROM" {chosen} --query']
-    mails = {path.name for path in (tmp_path / "mails").iterdir()}
-    assert {"fleet.eml", "fleet.html"} <= mails
+    rest = [block._replace(text=block.text.replace(" ID", f" {chosen}")) for block in at[cut:]]
+    outputs |= run(rest, tmp_path, {**environ, "PROM": server}, shows="spare-01")
+    assert "spare-01" in outputs['skuwise advise --prometheus "$PROM"']
+    assert "DCGM_FI" in outputs[f'skuwise explain --prometheus "$PROM" {chosen} --query']
+    assert {"fleet.eml", "fleet.html"} <= {path.name for path in (tmp_path / "mails").iterdir()}
 
 
 def test_the_tutorial_on_one_node_works_as_shown(tmp_path: Path) -> None:
     blocks = blocks_of(DOCS / "tutorial.md", "One node")
     assert len(blocks) >= 6
     stub = stub_env(tmp_path, "[gpu 0-1]\nsm_active = 0.5\n", base=dict(os.environ))
-    done = run(blocks, tmp_path, environment(tmp_path, stub))
-    for one in done:
-        # Before 30 hours of data `advise` may have nothing to work on.
-        allowed = {0, 3} if one.block.title.startswith("skuwise advise") else {0}
-        assert one.status in allowed, f"{one.block.title}\n{one.output[-2000:]}"
-        assert "Traceback" not in one.output
-    advised = next(one.output for one in done if one.block.title == "skuwise advise --db node.db")
+    outputs = run(blocks, tmp_path, environment(tmp_path, stub))
+    advised = outputs["skuwise advise --db node.db"]
     assert "30 h" in advised and "possible" in advised
-    sampled = next(one.output for one in done if one.block.title.startswith("python3"))
+    sampled = next(output for title, output in outputs.items() if title.startswith("python3"))
     assert sampled.count("(") == 2, sampled

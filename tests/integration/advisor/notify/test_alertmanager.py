@@ -49,27 +49,25 @@ def alerts(url: str) -> list[dict[str, Any]]:
 def test_a_real_alertmanager_has_each_incident_once_until_it_ends(tmp_path: Path) -> None:
     with alertmanager(tmp_path / "am") as url:
         bench = Bench(tmp_path, alertmanager_url=url)
-        bench.routes = Routes()  # without recipients
+        bench.routes = Routes()  # no recipients
         bench.at = time.time()  # Alertmanager has its own clock
-        entry = bench.add(incident(1, severity="high", opened_at=bench.at), "opened")
+        first = bench.add(incident(1, severity="high", opened_at=bench.at), "opened")
         bench.add(incident(2, user=HOSTILE, name=HOSTILE, node=HOSTILE, opened_at=bench.at), "opened")
         assert not bench.notify().failed
-        by_incident = {each["labels"]["incident"]: each for each in alerts(url)}
-        assert len(by_incident) == len(alerts(url)) == 2
-        assert by_incident[entry.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
-        assert by_incident[entry.id]["status"]["state"] in ("active", "unprocessed")
+        by_id = {each["labels"]["incident"]: each for each in alerts(url)}
+        assert len(by_id) == len(alerts(url)) == 2
+        assert by_id[first.id]["labels"]["alertname"] == "SkuwiseHeldIdle"
+        assert by_id[first.id]["status"]["state"] in ("active", "unprocessed")
         # The next pass, later, with other figures: the same alerts.
         bench.at += 2.0
-        bench.add(replace(entry, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
+        bench.add(replace(first, cost_usd=60.0, gpu_hours=20.0, acknowledged_by="bob", acknowledged_at=bench.at))
         assert not bench.notify().failed
         again = {each["labels"]["incident"]: each for each in alerts(url)}
-        assert {each["fingerprint"] for each in again.values()} == {
-            each["fingerprint"] for each in by_incident.values()
-        }
+        assert {each["fingerprint"] for each in again.values()} == {each["fingerprint"] for each in by_id.values()}
         # What ended is gone there too.
-        bench.add(ended(entry, time.time() - 60.0))
+        bench.add(ended(first, time.time() - 60.0))
         assert not bench.notify().failed
-        assert {each["labels"]["incident"] for each in alerts(url)} == set(by_incident) - {entry.id}
+        assert {each["labels"]["incident"] for each in alerts(url)} == set(by_id) - {first.id}
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_killed_command_loses_nothing_and_sends_nothing_a_third_time(
                         killed += 1
                 said = process.communicate()[1]
                 status = process.returncode
-                # A mail in hand at two kills is reported as failed; whether it arrived is checked below.
+                # A mail that was in hand at two kills counts as failed; whether it arrived is seen below.
                 assert status in (0, -9) or b"may have arrived" in said, said
                 longest_seconds = time.monotonic() - began if status == 0 else longest_seconds
     arrived = Counter((mail.to[0], str(mail.message["Message-ID"])) for mail in server.received)

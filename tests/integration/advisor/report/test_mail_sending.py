@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.notify.routes import ReportSettings
-from skuwise.advisor.notify.sending import Carrier, Tally, WebhookCarrier
-from skuwise.advisor.notify.smtp import SmtpCarrier
+from skuwise.advisor.notify.sending import Carrier, SmtpCarrier, Tally, WebhookCarrier
 from skuwise.advisor.state.deliveries import FIRST_PAUSE_SECONDS, Channel
 from skuwise.tests.support.delivery_builders import Post
 from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_server
@@ -95,7 +94,7 @@ def test_what_keeps_us_from_a_server_leaves_all_to_the_next_run(tmp_path: Path, 
     desk.mail("search", "a@example.org")
     assert "certificate that is not accepted" in str(desk.send().down[0])
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # no listener
+        held.bind(("127.0.0.1", 0))  # without a listener
         desk.set(server, smtp_port=held.getsockname()[1])
         assert "cannot be reached: Connection refused" in str(desk.send().down[0])
     desk.set(server)
@@ -129,11 +128,7 @@ def test_recipients_are_answered_one_by_one(tmp_path: Path, server: MailServer) 
     assert desk.send().waiting == 1  # not before its time
     desk.live(FIRST_PAUSE_SECONDS)
     assert desk.send().sent == 1
-    assert [mail.to for mail in server.received] == [
-        ("ok@example.org",),
-        ("fine@example.org",),
-        ("grey@example.org",),
-    ]
+    assert [mail.to for mail in server.received] == [("ok@example.org",), ("fine@example.org",), ("grey@example.org",)]
 
 
 @pytest.mark.parametrize(("dropped", "sent", "tries"), [({2}, 4, 5), ({1, 2, 3, 4, 5}, 0, 3)])
@@ -157,7 +152,7 @@ def test_a_server_that_never_answers_is_not_waited_for(tmp_path: Path, server: M
     desk.mail("search", "a@example.org")
     tally = desk.send()
     assert (tally.sent, tally.waiting) == (0, 1)
-    # On a slow machine the connection itself may take longer than that, with the same words.
+    # On a slow machine the connection may take longer than that already; the message is the same.
     assert "no answer in time" in f"{tally.down}{desk.said}"
 
 
@@ -180,7 +175,7 @@ def test_a_webhook_that_hangs_holds_nobody_up_and_has_a_message_twice_at_most(tm
     post.queue("", "webhook", channel="webhook", content=b"{}")
     post.queue("search", "a@x")
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # no listener: nothing was sent
+        held.bind(("127.0.0.1", 0))  # without a listener: nothing went out
         away = WebhookCarrier({"": f"http://127.0.0.1:{held.getsockname()[1]}/"}, timeout_seconds=30)
         assert post.send({"webhook": away, "mail": post.carrier}).sent == 1
     assert post.rows("state, unsure, reply")[0] == ("due", 0, "not reached: ConnectionError")

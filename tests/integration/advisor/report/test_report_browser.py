@@ -97,9 +97,9 @@ def test_mails_and_page_read_at_three_widths_in_light_and_dark_and_fetch_nothing
     needed("chromium")
     documents = pages()
     seen = {scheme: look(tmp_path, scheme, documents) for scheme in ("light", "dark")}
-    for result in seen.values():
-        assert result.pop("hit")
-        for which, shown in result.items():
+    for page in seen.values():
+        assert page.pop("hit")
+        for which, shown in page.items():
             assert shown["reaches"] <= shown["width"] and not shown["spills"], which
             assert "<img src=x onerror=" in shown["text"]  # as words
             assert shown["scripts"] == 0 and all(width > 0 for width in shown["pictures"])

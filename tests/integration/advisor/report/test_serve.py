@@ -56,12 +56,12 @@ def test_it_runs_watch_and_advice_where_a_source_is_configured_until_it_is_asked
         while not (list(folder.glob("*.db")) and (folder / "serve-advice.json").exists()) and time.monotonic() < ends:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        _, messages = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     (state,) = folder.glob("*.db")
-    assert process.returncode == 0, messages
-    assert (
-        b"watch: watch --once\n" in messages and b"metrics at" in messages and (folder / "serve-advice.json").exists()
-    ), messages
+    assert process.returncode == 0, errors
+    assert b"watch: watch --once\n" in errors and b"metrics at" in errors and (folder / "serve-advice.json").exists(), (
+        errors
+    )
     # A pass that runs as the stop is asked may still say its last words after it.
-    assert b"stopping\n" in messages and b"Traceback" not in messages
+    assert b"stopping\n" in errors and b"Traceback" not in errors
     assert state.stat().st_mode & 0o777 == 0o600

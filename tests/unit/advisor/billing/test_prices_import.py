@@ -135,12 +135,8 @@ def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, e
     [
         (FOCUS | {"BillingCurrency": "EUR"}, 2, "row 2: unsupported currency 'EUR'"),
         ({"a": "1", "b": "2"}, 2, "neither a FOCUS export nor an AWS cost and usage report"),
-        (
-            {k: v for k, v in FOCUS.items() if k != "EffectiveCost"},
-            2,
-            "Columns missing for a FOCUS export: EffectiveCost",
-        ),
-        ({k: v for k, v in AWS.items() if k != "lineItem/UsageAmount"}, 2, "usage report: lineItem/UsageAmount"),
+        ({k: FOCUS[k] for k in FOCUS if k != "EffectiveCost"}, 2, "missing for a FOCUS export: EffectiveCost"),
+        ({k: AWS[k] for k in AWS if k != "lineItem/UsageAmount"}, 2, "usage report: lineItem/UsageAmount"),
         (FOCUS | {"SkuPriceDetails": "Standard_D2s_v5"}, 3, "charges no GPU node that the catalog knows"),
     ],
 )

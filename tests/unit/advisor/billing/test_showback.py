@@ -14,17 +14,6 @@ from skuwise.__main__ import main
 from skuwise.advisor.billing import showback_page
 from skuwise.advisor.billing.bill import Export, sum_up
 from skuwise.advisor.billing.showback import Showback
-from skuwise.advisor.billing.showback_page import (
-    BY,
-    focus_rows,
-    groups_of,
-    node_checks,
-    showback_csv,
-    showback_document,
-    showback_json,
-    sums_of,
-    unowned_of,
-)
 from skuwise.advisor.classify.accounting.energy import hours_by_use
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.recommend.pricing import PriceBook, reconcile
@@ -41,7 +30,7 @@ DAY = 86400.0
 @pytest.mark.parametrize(("util", "used"), [(0.4, True), (0.0, False), (None, None)])
 def test_a_node_with_known_hours_is_split_by_them(util, used) -> None:
     showback = split(known(fabric=util).frame())
-    whole, (node,) = sums_of(showback.rows), showback.nodes.to_dict("records")
+    whole, (node,) = showback_page.sums_of(showback.rows), showback.nodes.to_dict("records")
     cost = whole["cost_usd_by_category"]
     # Half of the node's GPU-hours are used, and the premium is taken out of those alone.
     assert node["fabric_used"] is used and 0 < node["fabric_usd_per_hour"] < RATE
@@ -75,7 +64,7 @@ def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> Non
 def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) -> None:
     frame, prices = random_fleet(seed_of(number))
     showback = split(frame, *prices)
-    assert node_checks(showback)["closes"].all()
+    assert showback_page.node_checks(showback)["closes"].all()
     for node in showback.nodes.itertuples():
         rows = showback.rows[showback.rows["node"] == node.node]
         start, end = rows["start"], rows["end"]
@@ -95,7 +84,7 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     verdicts = judge(frame, book)
     advice = reconcile(verdicts, PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly))
     hours = hours_by_use(verdicts.occupancy)
-    whole = sums_of(split(frame, *prices).rows)
+    whole = showback_page.sums_of(split(frame, *prices).rows)
     assert (advice.total is None) == (whole["cost_usd"] is None)
     usd, gpu_hours = whole["cost_usd_by_category"], whole["gpu_hours_by_category"]
     if usd:
@@ -113,12 +102,12 @@ def test_without_a_price_there_are_hours_and_no_cost() -> None:
     builder = FrameBuilder(hours=30)
     builder.use(FREE, "lone", *builder.node("lone"))
     showback = split(builder.frame())
-    whole = sums_of(showback.rows)
+    whole = showback_page.sums_of(showback.rows)
     assert whole["cost_usd"] is None and whole["gpu_hours"] == whole["unpriced_gpu_hours"] == 30
     notes = {note.code: note for note in showback.notes}
     assert "lone" in notes["showback-without-price"].text and "prices-missing" in notes
-    assert node_checks(showback)["closes"].all()
-    assert "GPU-hours by category" in document_text(showback_document(showback, "team"))
+    assert showback_page.node_checks(showback)["closes"].all()
+    assert "GPU-hours by category" in document_text(showback_page.showback_document(showback, "team"))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +121,7 @@ def test_without_a_price_there_are_hours_and_no_cost() -> None:
 def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both(hours, seconds, per_million, code) -> None:
     frame = with_tokens(known().frame(), "w-train", 3.6e6, hours=hours)
     frame.tokens["seconds"] = seconds
-    (group,) = [g for g in groups_of(split(frame), "workload") if g["name"] == "train"]
+    (group,) = [g for g in showback_page.groups_of(split(frame), "workload") if g["name"] == "train"]
     assert group["tokens"] == (pytest.approx(3.6e7) if per_million else None)
     assert group["usd_per_million_tokens"] == (pytest.approx(per_million) if per_million else None)
     assert (group["tokens_unknown"] or {}).get("code") == code
@@ -140,12 +129,14 @@ def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both(hours, secon
 
 def test_groups_are_by_the_requested_key_and_the_unnamed_come_last() -> None:
     showback = split(known(account="acc").frame(), team_of=lambda w: None)
-    named = {by: [g["name"] for g in groups_of(showback, by)] for by in ("namespace", "account", "workload")}
+    named = {
+        by: [g["name"] for g in showback_page.groups_of(showback, by)] for by in ("namespace", "account", "workload")
+    }
     assert named == {"namespace": ["lab", None], "account": ["acc", None], "workload": ["train", "held"]}
-    unowned = unowned_of(showback)
+    unowned = showback_page.unowned_of(showback)
     assert set(unowned) == {"unallocated"}
-    parts = [g["cost_usd"] for g in (*groups_of(showback, "team"), *unowned.values())]
-    assert sum(parts) == pytest.approx(sums_of(showback.rows)["cost_usd"])
+    parts = [g["cost_usd"] for g in (*showback_page.groups_of(showback, "team"), *unowned.values())]
+    assert sum(parts) == pytest.approx(showback_page.sums_of(showback.rows)["cost_usd"])
 
 
 @pytest.mark.parametrize(
@@ -159,7 +150,7 @@ def test_work_without_a_team_is_its_owners_as_in_the_advice(owner, team, name) -
     builder = known()
     builder.workloads[0] |= owner
     showback = split(builder.frame(), team_of=lambda w: team if w.name == "train" else "other")
-    groups = {g["name"]: g["cost_usd"] for g in groups_of(showback, "team")}
+    groups = {g["name"]: g["cost_usd"] for g in showback_page.groups_of(showback, "team")}
     assert set(groups) == {name, "other"} and groups[name] == pytest.approx(4 * 48 * RATE / 8)
 
 
@@ -226,7 +217,7 @@ def listed() -> Showback:
 
 
 def test_values_are_what_the_specification_allows(listed: Showback) -> None:
-    rows = list(focus_rows(listed, None))
+    rows = list(showback_page.focus_rows(listed, None))
     assert len(rows) > 8
     for row in rows:
         assert list(row) == COLUMNS
@@ -246,11 +237,15 @@ def test_values_are_what_the_specification_allows(listed: Showback) -> None:
         assert (row["AllocatedResourceId"] is None) == unowned == (row["AllocatedTags"] is None)
         tags = json.loads(row["AllocatedTags"] or "{}")
         assert all(key.startswith("skuwise/") and isinstance(value, str) for key, value in tags.items())
+    counted = [row for row in rows if row["x_Tokens"] is not None]
+    tokens, cost = (sum(row[name] for row in counted) for name in ("x_Tokens", "x_TokenCost"))
+    assert tokens == pytest.approx(48e6) and cost == pytest.approx(48 * 98.32 / 2, abs=1e-4)
+    assert all(row["x_UsdPerMillionTokens"] == pytest.approx(98.32 / 2, abs=1e-5) for row in counted)
 
 
 def test_csv_is_read_back_by_our_own_reader(listed: Showback, tmp_path) -> None:
     file = tmp_path / "showback.csv"
-    file.write_text(showback_csv(listed, "acct-1"), "utf-8", newline="")
+    file.write_text(showback_page.showback_csv(listed, "acct-1"), "utf-8", newline="")
     bill = sum_up(Export(file).charges(), load_catalog())
     assert bill.effective == pytest.approx(listed.rows["usd"].sum(), abs=1e-6) and bill.billed == 0
     (line,) = bill.lines.values()
@@ -259,22 +254,15 @@ def test_csv_is_read_back_by_our_own_reader(listed: Showback, tmp_path) -> None:
     )
 
 
-def test_rows_have_tokens_and_their_cost(listed: Showback) -> None:
-    rows = [row for row in focus_rows(listed, None) if row["x_Tokens"] is not None]
-    made, cost = (sum(row[name] for row in rows) for name in ("x_Tokens", "x_TokenCost"))
-    assert made == pytest.approx(48e6) and cost == pytest.approx(48 * 98.32 / 2, abs=1e-4)
-    assert all(row["x_UsdPerMillionTokens"] == pytest.approx(98.32 / 2, abs=1e-5) for row in rows)
-
-
 @pytest.mark.parametrize("name", ["=cmd|'/c calc'!A1", "a\x1b[31mred\nline\ud800 half"])
 def test_hostile_names_are_harmless_in_every_format(name: str) -> None:
     builder = known(namespace=name, account=name)
     builder.workloads[0]["name"] = name
     showback = split(builder.frame(), team_of=lambda w: name)
-    for cell in itertools.chain(*csv.reader(io.StringIO(showback_csv(showback, name)))):
+    for cell in itertools.chain(*csv.reader(io.StringIO(showback_page.showback_csv(showback, name)))):
         assert not cell.lstrip(" \"'").startswith(("=", "+", "@")) or cell.startswith("'")
         assert cell.isprintable()
-    for by in BY:
-        page = document_text(showback_document(showback, by))
+    for by in showback_page.BY:
+        page = document_text(showback_page.showback_document(showback, by))
         assert all(line.isprintable() for line in page.split("\n"))
-        validate(showback_json(showback, by, name), "showback")
+        validate(showback_page.showback_json(showback, by, name), "showback")

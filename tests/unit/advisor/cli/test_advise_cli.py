@@ -26,18 +26,6 @@ from skuwise.rules.base.yaml_loader import rules_root
 from skuwise.tests.support.schemas import advised, validate
 
 
-def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
-    advice = advised(capsys, "--db", str(founding))
-    (fabric,) = [f for f in advice["findings"] if f["rule"] == "idle-fabric"]
-    assert fabric["cost_usd"] > 0 and fabric["price"] in {p["id"] for p in advice["prices"]}
-    actions = {r["action"] for r in advice["recommendations"] if fabric["id"] in r["findings"]}
-    assert actions == {"move-sku", "reduce-gpus", "swap-placement"}
-    assert {w["bottleneck"]["label"] for w in advice["workloads"]} == {"hbm-bandwidth"}
-    parts = dict(advice["summary"]["reconciliation"])
-    total = parts.pop("total")
-    assert sum(parts.values()) == pytest.approx(total, rel=1e-3)
-
-
 def test_progress_goes_to_stderr_and_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
     assert main(["advise", "--db", str(founding), "--format", "csv"]) == 0
     printed = capsys.readouterr()
@@ -48,24 +36,22 @@ def test_progress_goes_to_stderr_and_output_is_written_whole_or_not_at_all(found
     assert main(["advise", "--db", str(founding), "--format", "markdown", "--output", str(target)]) == 0
     assert target.read_text().startswith("# GPU fleet: ")
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"] and capsys.readouterr().out == ""
-    assert main(["advise", "--db", str(founding), "--output", str(tmp_path / "none" / "x.txt")]) == 1
-    assert "Cannot write" in capsys.readouterr().err
 
 
-def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
-    foreign = tmp_path / "foreign.db"
-    with sqlite3.connect(foreign) as connection:
+def test_bad_databases_are_refused_in_one_sentence(tmp_path, capsys):
+    with sqlite3.connect(tmp_path / "foreign.db") as connection:
         connection.execute("CREATE TABLE t (a)")
     (tmp_path / "text.db").write_text("no database at all, but long enough to look like a file of some kind")
-    for path in (foreign, tmp_path / "text.db", tmp_path / "missing.db"):
-        assert main(["advise", "--db", str(path)]) in (1, 2, 3)
+    for name in ("foreign.db", "text.db", "missing.db", "\x1b[31mred\u202e.db"):
+        assert main(["advise", "--db", str(tmp_path / name)]) in (1, 2, 3)
         said = capsys.readouterr().err
-        assert "Traceback" not in said and "unexpected" not in said
+        assert not [part for part in ("Traceback", "unexpected", "\x1b", "\u202e") if part in said]
+    assert "\\x1b[31mred" in said
 
 
 # Command line, exit status, and a piece of its output. {db}: the founding case.
 RUNS = (
-    ("plan --db {db} --no-ledger", 0, "Plan: return 2 of 2 nodes"),
+    ("plan --db {db} --no-ledger", 0, "Plan: return 4 of 4 nodes"),
     ("plan --db {db} --no-ledger --format json", 0, '"skuwise.fleet-plan/1"'),
     ("plan --db {db} --no-ledger --goal nope", 2, ""), ("job --namespace nobody --db {db}", 3, ""),
     ("job --user nobody --db {db}", 3, ""), ("doctor --db {db}", 0, "serve-01"),
@@ -219,19 +205,9 @@ def test_names_have_no_effect_wherever_they_are_shown(crafted, capsys, form, val
         assert "<script" not in out
 
 
-def test_a_name_in_an_error_has_no_effect_on_the_terminal(tmp_path, capsys) -> None:
-    assert main(["advise", "--db", str(tmp_path / "\x1b[31mred\u202e.db")]) == 2
-    said = capsys.readouterr().err
-    assert "\x1b" not in said and "\u202e" not in said and "\\x1b[31mred" in said
-
-
 def test_rules_that_are_no_files_are_refused_at_once(tmp_path) -> None:
     (tmp_path / "waste").mkdir()
     os.mkfifo(tmp_path / "waste" / "idle.yaml")
-    with pytest.raises(RulesError, match="no ordinary file"):
-        rules_root(tmp_path)
-    (tmp_path / "waste" / "idle.yaml").unlink()
-    (tmp_path / "kinds.yaml").symlink_to("/dev/zero")
     with pytest.raises(RulesError, match="no ordinary file"):
         rules_root(tmp_path)
 
@@ -251,20 +227,15 @@ def test_output_never_turns_a_pipe_or_a_device_into_a_file(tmp_path) -> None:
     assert null.is_char_device()
 
 
-Read = Callable[[Path], object]
-
-
 def settings(path: Path) -> object:
     return load_config({"config": path}, {})
 
 
-READERS: dict[str, Read] = {
+READERS: dict[str, Callable[[Path], object]] = {
     "settings": settings, "routes": load_routes, "rules": read_rules, "secret": lambda path: secret(str(path), {}),
     "toml": lambda path: read_toml(path, str(path)),
 }  # fmt: skip
-
-
-MAKERS: dict[str, Read] = {
+MAKERS: dict[str, Callable[[Path], object]] = {
     "zero": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir,
     "loop": lambda path: path.symlink_to(path.name),
     "sparse": lambda path: (path.touch(0o600), os.truncate(path, 1 << 40)),

@@ -17,13 +17,6 @@ from skuwise.advisor.cli.options import SourceOptions
 from skuwise.advisor.core import fleet_identity
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.notify import report as run
-from skuwise.advisor.notify.report import (
-    WEEK_SECONDS,
-    check_over,
-    outcomes_by_team,
-    reported_week,
-    split_by_team,
-)
 from skuwise.advisor.state.deliveries import Reply
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.tests.support.delivery_builders import FakeCarrier
@@ -153,7 +146,7 @@ def test_a_recommendation_is_told_at_length_once_within_the_cooldown(tmp_path: P
     monkeypatch.setattr(
         run, "story_of", lambda *a, **k: reported.update({k.get("team"): k["reported"]}) or story_of(*a, **k)
     )
-    monkeypatch.setattr(command.time, "time", lambda: NOW + 3 * WEEK_SECONDS)
+    monkeypatch.setattr(command.time, "time", lambda: NOW + 3 * run.WEEK_SECONDS)
     for week, is_told in (("2026-11-16", True), ("2026-11-23", False)):
         assert main(["report", "--send", "--week", week]) == 0
         assert first and (first <= reported["first"] if is_told else not first & reported["first"])
@@ -197,23 +190,23 @@ def test_a_week_goes_from_monday_to_monday(asked: str | None, now: str, monday: 
     moment = None if asked is None else parse_moment(asked)
     if monday is None:
         with pytest.raises(UsageError, match="is to come"):
-            reported_week(moment, parse_moment(now))
+            run.reported_week(moment, parse_moment(now))
         return
-    week = reported_week(moment, parse_moment(now))
-    assert (week.name, week.start, week.end) == (monday, parse_moment(monday), parse_moment(monday) + WEEK_SECONDS)
+    week = run.reported_week(moment, parse_moment(now))
+    assert (week.name, week.start, week.end) == (monday, parse_moment(monday), parse_moment(monday) + run.WEEK_SECONDS)
 
 
 # Days of the newest data before the week's end: half a week is not reported as a whole; after five weeks no clock is.
 @pytest.mark.parametrize(("days", "is_over"), [(-1, True), (0.05, True), (0.1, False), (6, False), (36, True)])
 def test_the_week_is_over_by_the_telemetry_too(days: float, is_over: bool) -> None:
-    week = reported_week(None, NOW)
+    week = run.reported_week(None, NOW)
     with nullcontext() if is_over else pytest.raises(SkuwiseError, match="is incomplete"):
-        check_over(week, week.end - days * 86400.0)
+        run.check_over(week, week.end - days * 86400.0)
 
 
 def test_every_workload_finding_and_recommendation_is_of_one_team_and_once() -> None:
     advice = fleet(4, 3)
-    parts = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
+    parts = run.split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
     for name in ("workloads", "findings", "recommendations", "fabrics"):
         together = [entry for part in parts.values() for entry in getattr(part, name)]
         assert sorted(map(repr, together)) == sorted(map(repr, getattr(advice, name)))
@@ -232,7 +225,7 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams() ->
         advice, findings=(bare, across),
         recommendations=(replace(advice.recommendations[0], workload=None, findings=("f-bare",)),),
     )  # fmt: skip
-    parts = split_by_team(advice, by_namespace, lambda node: node[0])
+    parts = run.split_by_team(advice, by_namespace, lambda node: node[0])
     assert [f.id for f in parts["a"].findings] == ["f-bare"]
     assert [f.id for f in parts[None].findings] == ["f-across"] and len(parts["a"].recommendations) == 1
 
@@ -241,5 +234,5 @@ def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name() -> None:
     advice = fleet(2, 2)
     by_id = outcome(advice.recommendations[0].id, "anything")
     gone, unknown = outcome("r-gone", "chat-1-0"), outcome("r-nobody", "forgotten")
-    by_team = outcomes_by_team((by_id, gone, unknown), split_by_team(advice, by_namespace))
+    by_team = run.outcomes_by_team((by_id, gone, unknown), run.split_by_team(advice, by_namespace))
     assert by_team == {"team-000": (by_id,), "team-001": (gone,), None: (unknown,)}
