@@ -16,7 +16,7 @@ from ...core.coded_text import UNSPECIFIED, CodedText, coded
 from ...core.column_rows import ColumnRows
 from ...core.formatting import MEASURES as NAMES
 from ...core.formatting import seconds_words
-from ...core.scalars import Record, records
+from ...core.scalars import Record, known, records
 from ...core.verdict_types import (
     Coverage,
     Latency,
@@ -26,7 +26,7 @@ from ...core.verdict_types import (
     Phase,
     WorkloadVerdict,
 )
-from ..bottlenecks.evidence import tokens_of, with_capacity
+from ..bottlenecks.evidence import with_capacity
 from ..features.course import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 from ..workloads.attribution import Attribution
@@ -88,7 +88,8 @@ def workload_verdicts(
         features = judged.features
         if (engine := serving.get(session.workload_id)) is not None:
             bottleneck, kv_p95 = with_capacity(bottleneck, engine, full)
-            served = {"generated_tokens": tokens_of(engine), "kv_cache_used_p95": kv_p95}
+            tokens = known(engine["generated_tokens"].sum(min_count=1)) if "generated_tokens" in engine else None
+            served = {"generated_tokens": tokens, "kv_cache_used_p95": kv_p95}
             features = {**features, **{name: value for name, value in served.items() if value is not None}}
         skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
         node_skus = {node.node_sku for node in inputs.nodes_of(session)}

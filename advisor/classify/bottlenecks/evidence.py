@@ -200,12 +200,6 @@ def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
         yield n, said
 
 
-def tokens_of(serving: pd.DataFrame) -> float | None:
-    """Tokens that the servers of a workload generated in the window; None where none reported. `serving`: its rows."""
-    tokens = serving["generated_tokens"].dropna() if "generated_tokens" in serving else ()
-    return float(tokens.sum()) if len(tokens) else None  # type: ignore[union-attr]
-
-
 def with_capacity(
     verdict: BottleneckVerdict, serving: pd.DataFrame, kv_p95_min: float
 ) -> tuple[BottleneckVerdict, float | None]:

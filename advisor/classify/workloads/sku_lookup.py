@@ -74,7 +74,8 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
 
 def _peaks(sku: GpuSku | None, gpu: Record, catalog: Catalog) -> tuple[float | None, ...]:
     """`PEAKS` of a GPU; None: not known."""
-    limit, links = _number(gpu["power_limit_watts"]), _number(gpu["nvlink_bytes_per_second"])
+    numbers = (gpu["power_limit_watts"], gpu["nvlink_bytes_per_second"])
+    limit, links = (float(n) if isinstance(n, (int, float)) and n > 0 else None for n in numbers)
     if sku is None:  # its limit is the best that is known of its power
         limit = limit or catalog.board_watts(text(gpu["name"]) or "")
         return None, None, None, links, None, limit, limit, None, None, None
@@ -84,10 +85,6 @@ def _peaks(sku: GpuSku | None, gpu: Record, catalog: Catalog) -> tuple[float | N
         links or sku.nvlink_bytes_per_second, sku.pcie_bytes_per_second, limit or sku.tdp_watts, sku.tdp_watts,
         sku.achieved.bf16_gemm, sku.achieved.mem, sku.achieved.link_allreduce,
     )  # fmt: skip
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
 def whole_gpus(frame: Frame) -> dict[Key, None]:
