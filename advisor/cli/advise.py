@@ -46,12 +46,10 @@ def advise(
     from ..doctor.coverage import coverage_line
 
     page = PageOptions(section, whole, verbose, state.again(telemetry))
-    if output.form != "table":
-        for flag, value in {"--section": section, "--all": whole, "--verbose": verbose}.items():
-            if value:
-                raise UsageError(
-                    f"{flag} applies to --format table; --format {output.form} contains everything.", f"Remove {flag}."
-                )
+    flags = [flag for flag, is_set in {"--section": section, "--all": whole, "--verbose": verbose}.items() if is_set]
+    if flags and output.form != "table":
+        what = f"{flags[0]} applies to --format table; --format {output.form} contains everything."
+        raise UsageError(what, f"Remove {flags[0]}.")
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
     if min_saving is not None:

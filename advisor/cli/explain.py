@@ -61,15 +61,11 @@ def explain(subject_id: str, telemetry: Telemetry, query: bool, verbose: bool, s
 
 def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
     """The queries behind the numbers of a finding, of a recommendation and its findings, or of those on a workload.
-
-    Raises UsageError for a source that there are no queries for.
-    """
+    Raises UsageError for a source that there are no queries for."""
     from ..core.advice_types import Finding, Recommendation
     from ..provenance import render_queries
 
-    if isinstance(subject, Finding):
-        return render_queries(advice, [subject], width=width)
+    subjects = [subject] if isinstance(subject, Finding) else [f for f in advice.findings if f.workload == subject.id]
     if isinstance(subject, Recommendation):
-        findings = (f for f in advice.findings if f.id in subject.findings)
-        return render_queries(advice, [subject, *findings], width=width)
-    return render_queries(advice, [f for f in advice.findings if f.workload == subject.id], width=width)
+        subjects = [subject, *(f for f in advice.findings if f.id in subject.findings)]
+    return render_queries(advice, subjects, width=width)

@@ -73,9 +73,8 @@ def patch(
         try:
             values["manifest"] = GivenFile(manifest, read_bounded(manifest, _FILE_BYTES_MAX))
         except OSError as error:
-            raise UsageError(
-                f"Cannot read {clean(manifest)}: {error.strerror or error}.", "Check --manifest."
-            ) from error
+            what = f"Cannot read {clean(manifest)}: {error.strerror or error}."
+            raise UsageError(what, "Check --manifest.") from error
     made = patch_for(accepted, system, load_catalog(), values, typed_with())
     check = f"{program()} ledger show {accepted.recommendation.id}"
     if output is None:

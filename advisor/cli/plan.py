@@ -47,11 +47,7 @@ _WHOLE = options.number("N", "a whole number, as in 10", 0, 1_000_000, kind=int)
 @option("--buy", is_flag=True, help="rent nodes where the demand needs them")
 @options.output_options("table", "json", "markdown", "html")
 @option("--all", "whole", is_flag=True, help="print every row (default: the first rows of each list)")
-@option(
-    "--seconds",
-    type=_SECONDS,
-    help="longest search for a better plan (default: 3 to 32, by the number of nodes)",
-)
+@option("--seconds", type=_SECONDS, help="longest search for a better plan (default: 3 to 32, by the number of nodes)")
 @options.state_options(optional=True)
 def plan(
     telemetry: options.Telemetry,
@@ -69,7 +65,8 @@ def plan(
     from ..plan.whatif import parse_add, parse_demand
     from ..show.pages.plan import plan_document
 
-    for team in sorted({*asked["only"]} & {*asked["exclude"]}):
+    only, exclude, remove = (frozenset(asked[name]) for name in ("only", "exclude", "remove"))
+    for team in sorted(only & exclude):
         raise UsageError(f"Team {team!r} is in --only and in --exclude.", "Remove it from one of them.")
     more: Counter[str] = Counter()
     for sku, count in map(parse_add, asked["add"]):
@@ -78,11 +75,9 @@ def plan(
     for (kind, name), times in Counter(subject for subject, _ in factors).items():
         if times > 1:
             raise UsageError(f"The demand of {kind} {name} is given twice.", "Give each once.")
-    only, exclude = frozenset(asked["only"]), frozenset(asked["exclude"])
     limits = (asked["risk"], asked["reserve"], asked["tenants_apart"])
     request = PlanRequest(asked["goal"], asked["max_moves"], only, exclude, *limits)
     grows = None if asked["growth"] is None else asked["growth"] / 100
-    remove = frozenset(asked["remove"])
     change = FleetChange(more, remove, dict(factors), asked["commit_ends"], asked["buy"], grows)
     now, ledger = time.time(), state.beside()
     book = telemetry.rulebook.load(now)
