@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +90,8 @@ def read_and_reason(
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
     from .core.frame import outline_of, parts_of, together  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
+    from .state.ledger import decisions_of  # noqa: PLC0415
+    from .state.outcomes import site_of  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     question = {"since": since, "until": until, "now": now}
@@ -110,6 +113,7 @@ def read_and_reason(
     frame = together(outlines) if frame is None else frame
     fleet = fleet_of(frame)
     options = AdviseOptions(now, fleet=fleet, with_market=with_market)
-    if ledger is not None and (state := ledger.of(fleet)) is not None:
-        options = AdviseOptions(now, state.decisions(now), state.site(now), fleet=fleet, with_market=with_market)
+    if ledger is not None:
+        entries = ledger.of(fleet).entries()
+        options = replace(options, decisions=decisions_of(entries, now), site=site_of(entries, now))
     return frame, reason_on(verdicts, book, options, np.random.default_rng(SEED), source=frame.source)

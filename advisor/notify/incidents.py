@@ -225,7 +225,9 @@ def _queue(run: NotifyRun) -> None:
     now = run.now
     with run.state.reading() as db:
         events, informed = _ready(db, run)
-        notices, held = notices_of(events, run.recipients, informed, waiting(db, BATCH))
+        notices, held = notices_of(
+            events, run.recipients, informed, {message.to for message in waiting(db, now, BATCH)}
+        )
     letters: dict[object, Letter] = {}  # the addresses of a team read the same
     messages: list[Message] = []
     for to, (items, keys) in notices.items():

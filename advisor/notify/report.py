@@ -27,7 +27,7 @@ from ..show.writers.csv import csv_text
 from ..state.deliveries import known, queue
 from ..state.file import State
 from ..state.fleets import StateBeside
-from ..state.ledger import mailed_since, note_mailed
+from ..state.ledger import decisions_of, mailed_since, note_mailed
 from ..state.outcomes import MoveOutcome, move_outcomes
 from ..telemetry.source import Source
 from .letters import Letter, compose, file_names, message_id, message_to, report_letter
@@ -268,7 +268,7 @@ def team_letters(
     are to be noted as reported (none without a state file). `noting`: what they propose is recorded, so that its
     readers can decide on it."""
     job.say(f"reading the week of {job.week.name} (Monday to Monday, UTC) ...")
-    job.beside.check()
+    job.beside.entries()  # what cannot be read is an error before the telemetry is read, which takes time
     advice = _read(job, job.week, job.beside)
     if job.week.end > job.now:
         text = f"The week is not over: this report ends at {minute(job.now)}."
@@ -285,9 +285,10 @@ def team_letters(
         job.say("no complete data of the week before: nothing to compare with")
     if noting:
         replace(ledger, say=job.say).note(advice, job.now)
-        # What was noted may have shown that a recommendation was done, or went back.
-        advice = marked(advice, ledger.decisions(job.now))
-    outcomes = move_outcomes(ledger.entries(), job.now)
+    entries = ledger.entries()
+    if noting:  # what was noted may have shown that a recommendation was done, or went back
+        advice = marked(advice, decisions_of(entries, job.now))
+    outcomes = move_outcomes(entries, job.now)
     reported: Mapping[str, frozenset[str]] = {}
     if ledger.state is not None:
         # By weeks, not by the clock: what was reported exactly a cooldown ago is reported again. What this week's mail

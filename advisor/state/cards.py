@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.card_types import Card
 from ..core.naming import PREFIX_MIN
-from .file import from_json, rows, sqlite_text, to_json
+from .file import cells, from_json, sqlite_text
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -30,14 +30,12 @@ def keep(db: Database, cards: Iterable[Card], now: float, keep_seconds: float) -
             continue
         if any(knows_less(card, earlier) for earlier in _cards(db, "WHERE id = ?", [card.id])):
             continue
-        values: dict[str, object] = {
-            "id": card.id, "series_id": card.series_id, "name": card.name, "job_id": card.job_id,
-            "namespace": card.namespace, "pod": card.pod, "user": card.owner.user, "account": card.owner.account,
-            "ended_at": card.end, "kept_at": now, "card": to_json(replace(card, kept_at=now)),
-        }  # fmt: skip
-        texts = {key: sqlite_text(value) if isinstance(value, str) else value for key, value in values.items()}
-        names, marks = ", ".join(texts), ", ".join(f":{name}" for name in texts)
-        db.execute(f"INSERT OR REPLACE INTO cards ({names}) VALUES ({marks})", texts)  # noqa: S608 - names from here
+        row = cells(
+            id=card.id, series_id=card.series_id, name=card.name, job_id=card.job_id, namespace=card.namespace,
+            pod=card.pod, user=card.owner.user, account=card.owner.account, ended_at=card.end, kept_at=now,
+            card=replace(card, kept_at=now),
+        )  # fmt: skip
+        db.table("cards").upsert(row, pk="id")
         written += 1
     db.execute("DELETE FROM cards WHERE ended_at < ?", [now - keep_seconds])
     return written
@@ -81,5 +79,5 @@ def of_series(db: Database, series_id: str) -> tuple[Card, ...]:
 
 
 def _cards(db: Database, where: str, values: Sequence[object]) -> tuple[Card, ...]:
-    selected = rows(db, f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
+    selected = db.query(f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
     return tuple(from_json(Card, row["card"]) for row in selected)

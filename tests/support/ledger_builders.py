@@ -23,7 +23,7 @@ from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
 from skuwise.advisor.state import ledger
-from skuwise.advisor.state.file import State, to_json
+from skuwise.advisor.state.file import State, cells
 from skuwise.advisor.state.fleets import StateBeside
 from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
@@ -58,7 +58,8 @@ def fleet(
     given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
     return reason_on(
         replace(given_, window=Window(start, end)), rulebook(catalog()),
-        AdviseOptions(end, decisions=beside.decisions(end) if beside else {}), np.random.default_rng(1),
+        AdviseOptions(end, decisions=ledger.decisions_of(beside.entries() if beside else (), end)),
+        np.random.default_rng(1),
         source={"kind": "sqlite", "databases": ["fleet.db"]},
     ).advice  # fmt: skip
 
@@ -104,13 +105,12 @@ def keep(path: Path, *entries: LedgerEntry) -> None:
     """Write entries to a state file as they are."""
     with State(path).writing() as db:
         for e in entries:
-            db.execute(
-                "INSERT INTO recommendations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    e.recommendation.id, e.recommendation.action, e.about, e.source, e.first_proposed, e.last_proposed,
-                    to_json(e.recommendation), to_json(e.snapshot) if e.snapshot else None,
-                ],
+            row = cells(
+                id=e.recommendation.id, action=e.recommendation.action, about=e.about, source=e.source,
+                first_proposed=e.first_proposed, last_proposed=e.last_proposed, recommendation=e.recommendation,
+                snapshot=e.snapshot,
             )  # fmt: skip
+            db.table("recommendations").insert(row)
             for event in e.events:
                 ledger.add(db, e.recommendation.id, event)
 

@@ -386,9 +386,12 @@ def test_who_is_informed_of_an_item_is_known_for_good(post: Post) -> None:
             "i-1/0": ["search"], "i-2/0": ["search", "ads"],
         }  # fmt: skip
         assert selected["i-1/0"][0].message_id == "<search.a@x>"
-        assert deliveries.waiting(db, "watch-") == {("search", "mail", "a@x"), ("ads", "webhook", "webhook")}
-        assert deliveries.waiting(db, "2026") == frozenset()
-        assert deliveries.due(db, THEN, only_team="ads") == [2] and deliveries.due(db, THEN, batch_prefix="2026") == []
+        waiting = [
+            deliveries.Waiting(1, ("search", "mail", "a@x"), 0.0),
+            deliveries.Waiting(2, ("ads", "webhook", "webhook"), 0.0),
+        ]
+        assert deliveries.waiting(db, THEN, "watch-") == waiting and deliveries.waiting(db, THEN, "2026") == []
+        assert deliveries.waiting(db, THEN, only_team="ads") == waiting[1:]
 
 
 def test_a_secret_that_cannot_be_read_holds_up_its_own_channel_alone(tmp_path: Path) -> None:

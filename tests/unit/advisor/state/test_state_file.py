@@ -14,7 +14,6 @@ from skuwise.advisor.state.file import (
     State,
     from_json,
     load_state_settings,
-    rows,
     state_folder,
     to_json,
 )
@@ -28,7 +27,7 @@ def put(state: State, recipient: str) -> None:
 
 def recipients(state: State) -> list[str]:
     with state.reading() as db:
-        return [row["recipient"] for row in rows(db, "SELECT recipient FROM told ORDER BY seq")]
+        return [row["recipient"] for row in db.table("told").rows_where(order_by="seq")]
 
 
 def of_version(version: int) -> Callable[[Path], None]:
