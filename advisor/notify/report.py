@@ -341,13 +341,12 @@ def send(job: ReportJob, state: State, environ: Mapping[str, str], clocks: Clock
     if teams:
         if not job.named:
             check_over(job.week, job.source.newest(job.now))
-        with state.kept_open():
-            for team, letter, proposed in team_letters(job, teams, noting=True):
-                at = clocks.now().wall_seconds
-                messages = [message_to(to, letter, batch, job.routes, at) for to in team.recipients]
-                with state.writing() as db:
-                    queue(db, messages, at)
-                    note_mailed(db, _told_key(team), proposed, at, job.week.end)
+        for team, letter, proposed in team_letters(job, teams, noting=True):
+            at = clocks.now().wall_seconds
+            messages = [message_to(to, letter, batch, job.routes, at) for to in team.recipients]
+            with state.writing() as db:
+                queue(db, messages, at)
+                note_mailed(db, _told_key(team), proposed, at, job.week.end)
     with state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
         tally = send_due(
             state, carriers, clocks, mails_per_minute=job.settings.mails_per_minute, say=job.say,

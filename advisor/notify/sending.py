@@ -116,7 +116,6 @@ def send_due(
             failed = deliveries.recover(db, began.wall_seconds)
             waiting = deliveries.waiting(db, began.wall_seconds, batch_prefix, only_team)
         refused += [f"{_recipient(message)}: {deliveries.KILLED}" for message in failed]
-        open_.enter_context(state.kept_open())
         for id_ in (message.id for message in waiting if not message.left_seconds):
             at = clocks.now().monotonic_seconds
             pause = max(60.0 - (at - recent[0]), 0.0) if len(recent) == mails_per_minute else 0.0

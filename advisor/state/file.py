@@ -95,11 +95,13 @@ def sqlite_text(text: str) -> str:
 
 def cells(**values: object) -> dict[str, object]:
     """A row of a table: None, numbers and bytes as they are, text that SQLite can keep, all else as JSON."""
-    return {
-        name: sqlite_text(value) if isinstance(value, str)
-        else value if value is None or isinstance(value, int | float | bytes) else to_json(value)
-        for name, value in values.items()
-    }  # fmt: skip
+
+    def cell(value: object) -> object:
+        if isinstance(value, str):
+            return sqlite_text(value)
+        return value if value is None or isinstance(value, int | float | bytes) else to_json(value)
+
+    return {name: cell(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +165,6 @@ class State:
         finally:
             os.close(handle)
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """For a block of many changes: else the end of each one folds the log into the file, which takes several times
-        as long. Raises StoreError."""
-        with self._told("written"):
-            connection = self._connect("rw")
-            connection.execute("PRAGMA schema_version").fetchone()
-        with closing(connection):
-            yield
-
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         # Where the folder is read-only a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
@@ -184,10 +176,10 @@ class State:
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """Whether it is a state file; False: it is empty. Raises StoreError for anything else, and for another major
         version."""
-        number, version, objects = (
-            int(connection.execute(sql).fetchone()[0])
-            for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-        )
+        number, version, objects = connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+            "FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
         if number == APPLICATION_ID and version // 1000 == VERSION // 1000:
             return True
         name = clean(str(self.path))

@@ -65,17 +65,16 @@ def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutco
         r, snapshot, state = entry.recommendation, entry.snapshot, entry.decision(now).state
         if state not in ("accepted", "done", "regressed"):
             continue
-        measured, accepted = entry.realised if state != "accepted" else None, entry.last("accepted")
+        accepted = entry.last("accepted")
         last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired"))
+        missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
+        measured, freed, kind = entry.realised if state != "accepted" else None, None, BY_ACTION.get(r.action)
         if measured is not None:
             missing = measured.saving_missing or measured.time_missing
-        else:
-            missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
-        freed, kind = None, BY_ACTION.get(r.action)
-        # A move that frees none by itself is measured by its time.
-        if measured is not None and kind is not None and kind.frees:
             before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
-            freed = before - after if before is not None and after is not None else None
+            # A move that frees none by itself is measured by its time.
+            if kind is not None and kind.frees and before is not None and after is not None:
+                freed = before - after
         outcomes.append(
             MoveOutcome(
                 id=r.id,
@@ -130,10 +129,10 @@ def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, see
     cost = BY_ACTION[action].cost(snapshot, position, seen) if usd_before is not None else _NOT_PREDICTED
     saving = usd_before - cost.usd if usd_before is not None and cost.usd is not None else None
     ratio, time_missing = _time(snapshot, after)
-    load, confounders = _load(snapshot, after), [*cost.said]
+    load, confounders = _load(snapshot, after), cost.said
     if load is not None and abs(load - 1) > LOAD_CHANGED:
-        before_after = f"Load is x{load:.2f} of the load before"
-        confounders.append(f"{before_after}, so the change in time and cost is not due to this change alone.")
+        why = "so the change in time and cost is not due to this change alone"
+        confounders = (*confounders, f"Load is x{load:.2f} of the load before, {why}.")
     return Realised(
         since=position.since,
         until=seen.end,
@@ -149,7 +148,7 @@ def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, see
         time_ratio=ratio,
         time_missing=time_missing,
         load_ratio=load,
-        confounders=tuple(confounders),
+        confounders=confounders,
     )
 
 
