@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
+import pandas as pd
 
 from ..classify.features.rest import rested_since
 from ..classify.judge import judge
@@ -170,21 +171,21 @@ class JudgedWindow:
     advice: Advice | None
     now: float
 
-    def workload(self, run: Run) -> WorkloadVerdict | None:
-        """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives
-        its runs ids of their own."""
-        runs = [w for w in self.workloads if w.id == run.id] or [
-            w for w in self.workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)
-        ]
-        return min(runs, key=lambda w: abs(w.start - run.start), default=None)
+
+def workload_of(run: Run, workloads: Sequence[WorkloadVerdict]) -> WorkloadVerdict | None:
+    """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives its
+    runs ids of their own."""
+    runs = [w for w in workloads if w.id == run.id] or [
+        w for w in workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)
+    ]
+    return min(runs, key=lambda w: abs(w.start - run.start), default=None)
 
 
-def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool | None = None) -> JudgedWindow:
-    """Judge what was read. `with_moves`: whether recommendations are made; None: where some workload has the data for
-    them."""
+def judge_window(frame: Frame, book: Rulebook, now: float) -> JudgedWindow:
+    """Judge what was read; make recommendations where some workload has the data for them."""
     verdicts = judge(frame, book)
     prices = PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly)
-    if any(verdicts.waste_ready.values()) if with_moves is None else with_moves:
+    if any(verdicts.waste_ready.values()):
         from ..pipeline import AdviseOptions, reason_on  # noqa: PLC0415 - of a card most jobs do without
 
         advice = reason_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source).advice
@@ -194,15 +195,14 @@ def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool |
 
 
 def card_of(
-    window: JudgedWindow, w: WorkloadVerdict, *, seen_until: float | None = None, begun: float | None = None,
-    earlier: Earlier | None = None, course: Course | None = None,
+    window: JudgedWindow, w: WorkloadVerdict, run: Run | None = None, earlier: Earlier | None = None,
+    course: Course | None = None,
 ) -> Card:  # fmt: skip
-    """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `begun`: when it
-    began: the window may hold only a part of it. `earlier`: None: those of the window. `course`: finer than that of
-    the window."""
-    is_cut = begun is not None and begun < w.start <= window.frame.window.start + _HOUR
-    start = begun if begun is not None and is_cut else w.start
-    newest = window.frame.window.end if seen_until is None else seen_until
+    """The card of one workload. `run`: the whole of it, of which the window may hold only a part. `earlier`: None:
+    those of the window. `course`: finer than that of the window."""
+    is_cut = run is not None and run.start < w.start <= window.frame.window.start + _HOUR
+    start = run.start if run is not None and is_cut else w.start
+    newest = run.seen_until if run is not None and run.seen_until else window.frame.window.end
     scheduled, numbers = w.scheduled, _numbers(w)
     state: CardState = "running" if abs(window.now - newest) <= _FRESH_SECONDS else "unknown"
     running = (scheduled.state or "RUNNING").upper() in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
@@ -231,10 +231,10 @@ def card_of(
         restarts=scheduled.restarts, start=start, end=w.end, elapsed_seconds=w.end - start, nodes=w.nodes,
         gpu_sku=w.gpu_sku, gpu_count=len(w.gpus), gpu_part=w.gpu_part, shared=w.shared, basis=w.basis,
         gpu_hours=w.gpu_hours, asked=_asked(window.frame, w, pod), judged=judged, use=use,
-        course=course or _course_of(window.verdicts, w), kwh=w.energy.kwh if w.energy else None,
-        energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
+        course=course or course_of(w.start, w.end, window.verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")),
+        kwh=w.energy.kwh if w.energy else None, energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
         idle_usd=None if per_hour is None or idle is None else per_hour * idle, price=price,
-        compared=_compared(earlier_in(window, w) if earlier is None else earlier, per_hour),
+        compared=_compared(earlier_in(window.workloads, w) if earlier is None else earlier, per_hour),
         next_step=next_step(w, judged, use, state, window.advice),
         missing=_missing(w, use, nodes, has_price=price is not None),
         data_since=w.start if w.start - start > _CUT_SECONDS else None,
@@ -252,11 +252,11 @@ def _compared(earlier: Earlier, usd_per_gpu_hour: float | None) -> Compared | No
     return Compared(len(earlier), hours, median(sm) if sm else None, cost)
 
 
-def earlier_in(window: JudgedWindow, w: WorkloadVerdict) -> Earlier:
-    """Other runs of the same series in the window that began before this one."""
+def earlier_in(workloads: Sequence[WorkloadVerdict], w: WorkloadVerdict) -> Earlier:
+    """Other runs of the same series that began before this one."""
     return [
         (other.gpu_hours, other.features.get("sm_active"))
-        for other in window.workloads
+        for other in workloads
         if other.series_id == w.series_id and other.id != w.id and other.start < w.start and other.gpu_hours > 0
     ]
 
@@ -371,24 +371,20 @@ def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, floa
     )
 
 
-def _course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
-    life = w.end - w.start
-    rows = verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")
-    if life <= 0 or rows.empty:
-        return Course(w.start, 0.0)
-    count = min(COURSE_SPANS, max(1, round(life / 60.0)))
-    edges = w.start + life / count * np.arange(count + 1)
-    ends = rows["ts"].to_numpy(float)[:, None]
+def course_of(start: float, end: float, rows: pd.DataFrame) -> Course:
+    """SM and tensor activity of a life (Unix seconds) in spans of a minute or longer, from rows with their end `ts`,
+    their `seconds`, `sm` and `c`."""
+    if rows.empty or end <= start:
+        return Course(start, 0.0)
+    count = min(COURSE_SPANS, max(1, round((end - start) / 60.0)))
+    step = (end - start) / count
+    edges, ends = start + step * np.arange(count + 1), rows["ts"].to_numpy(float)[:, None]
     begins = ends - np.maximum(rows["seconds"].to_numpy(float), 1.0)[:, None]
     shared = np.maximum(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0)
     levels = []
     for name in ("sm", "c"):
-        values = rows[name].to_numpy(float)
-        measured = np.isfinite(values)
-        levels.append(tuple(map(course_level, values[measured] @ shared[measured], shared[measured].sum(axis=0))))
-    return Course(w.start, life / count, *levels)
-
-
-def course_level(total: float, weight: float) -> float | None:
-    """The mean activity of one span; None: no data."""
-    return round(min(max(float(total / weight), 0.0), 1.0), 2) if weight > 0 else None
+        measured = rows[name].notna().to_numpy()
+        total, weight = rows.loc[measured, name].to_numpy(float) @ shared[measured], shared[measured].sum(axis=0)
+        means = [float(part / whole) if whole > 0 else None for part, whole in zip(total, weight, strict=True)]
+        levels.append(tuple(None if mean is None else round(min(max(mean, 0.0), 1.0), 2) for mean in means))
+    return Course(start, step, *levels)

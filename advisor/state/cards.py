@@ -49,18 +49,25 @@ def knows_less(card: Card, kept: Card) -> bool:
 def named(db: Database, asked: str) -> tuple[Card, ...]:
     """The cards that `asked` may name: by id or its beginning, job (with or without its cluster, or its array), name,
     pod or NAMESPACE/POD; the newest first."""
-    word = sqlite_text(asked.strip())
-    job = word.rpartition("/")[2].partition("@")[0] or word
-    space, _, pod = word.partition("/")
-    begin = word if word.startswith("w-") else f"w-{word}"
-    where = (
-        "WHERE id = ? OR name = ? OR pod = ? OR (namespace = ? AND pod = ?) OR (id >= ? AND id < ?) OR job_id = ?"
-        " OR (job_id >= ? AND job_id < ?) ORDER BY ended_at DESC LIMIT ?"
-    )
-    first = begin if len(word) >= PREFIX_MIN else f"{begin}\uffff"
     # Tasks of an array are 4711_0 and on; "`" follows "_".
-    tasks = (f"{job}_", f"{job}`")
-    return _cards(db, where, [word, word, word, space, pod, first, f"{begin}\uffff", job, *tasks, _LISTED])
+    where = (
+        "WHERE id = :word OR name = :word OR pod = :word OR (pod = :pod AND namespace || '/' || pod = :word)"
+        " OR id BETWEEN :begin AND :after OR job_id = :job OR (job_id >= :job || '_' AND job_id < :job || '`')"
+        " ORDER BY ended_at DESC LIMIT :most"
+    )
+    return _cards(db, where, {**spellings(asked), "most": _LISTED})
+
+
+def spellings(asked: str) -> dict[str, str]:
+    """What somebody typed, as the parameters of a query: the `word`, the `name` without its node, the `job` without its
+    cluster, the `pod` without its namespace, and the ids from `begin` to `after` that begin so."""
+    word = sqlite_text(asked.strip())
+    begin = word if word.startswith("w-") else f"w-{word}"
+    return {
+        "word": word, "name": word.rpartition("@")[0] or word, "pod": word.rpartition("/")[2],
+        "job": word.rpartition("/")[2].partition("@")[0] or word, "begin": begin,
+        "after": f"{begin}\uffff" if len(word) >= PREFIX_MIN else begin,
+    }  # fmt: skip
 
 
 def listed(db: Database, since: float, until: float | None, owners: Mapping[str, str | None]) -> tuple[Card, ...]:
@@ -78,6 +85,6 @@ def of_series(db: Database, series_id: str) -> tuple[Card, ...]:
     return _cards(db, "WHERE series_id = ? ORDER BY ended_at DESC LIMIT ?", [sqlite_text(series_id), _OF_SERIES])
 
 
-def _cards(db: Database, where: str, values: Sequence[object]) -> tuple[Card, ...]:
+def _cards(db: Database, where: str, values: Sequence[object] | dict[str, object]) -> tuple[Card, ...]:
     selected = db.query(f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
     return tuple(from_json(Card, row["card"]) for row in selected)
