@@ -301,27 +301,21 @@ def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
 
 def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_price: bool) -> Mapping[str, str]:
     reasons, shared = w.coverage.missing, "its GPUs are shared"
-    fabric = next((n.fabric.reason for n in nodes if n.fabric and n.fabric.reason), "no counters of a compute fabric")
-    if nodes and all(n.fabric is None for n in nodes):
-        fabric = "no fabric port is reported"
-    nvlink = reasons.get("nvlink_tx_bytes_per_second", "no NVLink counters")
-    if nodes and all(n.without_nvlink for n in nodes):
-        nvlink = "this GPU has no NVLink"
+    ports = [n.fabric.reason or "no counters of a compute fabric" for n in nodes if n.fabric]
+    nvlink = "this GPU has no NVLink" if nodes and all(n.without_nvlink for n in nodes) else "no NVLink counters"
     is_faulty = w.features.get("fault_share", 0.0) > 0.0
     idle = "the signals contradict one another" if is_faulty else "GPU activity is not measured"
+    power = shared if w.shared else "no energy counter and no power reading is available"
     why = {
         "sm_active": (use.sm_active, reasons.get("sm_active", _NOT_REPORTED)),
         "tensor_active": (use.tensor_active, reasons.get("tensor_active", _NOT_REPORTED)),
         "mem_peak_bytes": (use.mem_peak_bytes, reasons.get("mem_used_bytes", _NOT_REPORTED)),
-        "fabric": (use.fabric, fabric),
-        "nvlink": (use.nvlink, nvlink),
+        "fabric": (use.fabric, ports[0] if ports else "no fabric port is reported"),
+        "nvlink": (use.nvlink, reasons.get("nvlink_tx_bytes_per_second", nvlink)),
         "cpu": (use.cpu, "no host metrics in this source"),
         "disk": (use.disk_read_bytes_per_second, "no disk metrics in this source"),
         "idle_gpu_hours": (use.idle_gpu_hours, idle),
-        "kwh": (
-            w.energy and w.energy.kwh,
-            shared if w.shared else "no energy counter and no power reading is available",
-        ),
+        "kwh": (w.energy and w.energy.kwh, power),
         "cost_usd": (w.cost_usd, shared if w.shared and has_price else "no price for its nodes is known"),
     }
     return {name: reason for name, (value, reason) in why.items() if value is None}
@@ -332,23 +326,21 @@ def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
         value = w.features.get(key)
         return None if value is None or not math.isfinite(value) else min(max(float(value), 0.0), 1.0)
 
-    devices = frame.gpus[frame.gpus["gpu_uuid"].isin(w.gpus)] if len(frame.gpus) else frame.gpus
-    total = known(devices["mem_total_bytes"].max()) if len(devices) else None
+    def disk(name: str) -> float | None:
+        """Bytes per second of each of its nodes while it ran."""
+        rows = host[during & host[name].notna() & (host["observed_seconds"] > 0)]
+        return float(np.average(rows[name], weights=rows["observed_seconds"])) if len(rows) else None
+
+    host, total = frame.host, known(frame.gpus.loc[frame.gpus["gpu_uuid"].isin(w.gpus), "mem_total_bytes"].max())
+    during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
     top = share("mem_max")
     if top is None:
         top = known(verdicts.usage_of([w.id], "mem_used_ratio")["mem_used_ratio"].max())
-    disk: list[float | None] = [None, None]  # read and written: bytes per second of each of its nodes while it ran
-    if len(host := frame.host):
-        during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
-        for n, direction in enumerate(("read", "write")):
-            name = f"disk_{direction}_bytes_per_second_mean"
-            rows = host[during & host[name].notna() & (host["observed_seconds"] > 0)]
-            disk[n] = float(np.average(rows[name], weights=rows["observed_seconds"])) if len(rows) else None
     return Use(
         min(1.0, max(0.0, w.coverage.fraction)), share("sm_active"), share("tensor_utilization"),
         share("engine_active"), None if top is None or total is None else min(top, 1.0) * total, total,
-        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"), disk[0], disk[1],
-        *rests_of(verdicts, w),
+        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"),
+        disk("disk_read_bytes_per_second_mean"), disk("disk_write_bytes_per_second_mean"), *rests_of(verdicts, w),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from ..core.scalars import known, records, text
 from ..rulebook import Rulebook
 from ..state.cards import spellings
 from ..telemetry.job_table import job_names
-from ..telemetry.source import Databases, PrometheusServer, Source
+from ..telemetry.source import Databases, Source
 from ..telemetry.sqlite.database import database_files, open_database
 from ..telemetry.sqlite.reader import file_spans
 from .build import Earlier, Run, card_of, course_of, earlier_in, judge_window, workload_of
@@ -153,9 +153,33 @@ class CardReading:
     def card(self, asked: str) -> CardsRead:
         """The card of the job that `asked` names. Raises NothingToDo where there is none, AmbiguousError for
         several."""
-        if isinstance(self.source, Databases):
-            return self._from_databases(self.source, asked)
-        return self._from_server(self.source, asked)
+        source, earlier, course = self.source, None, None
+        if isinstance(source, Databases):
+            files = database_files(source.paths)
+            runs = find_runs(files, asked, self.say)
+            run, others = named_run(asked, runs, self.command, lambda: find_runs(files, None, self.say))
+            places = tuple(Path(place) for place in run.places)
+            earlier, course = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places), fine_course(run)
+            spans, _, _ = file_spans(places)
+            span = life_window(run, self.now, min((start for start, _ in spans.values()), default=None))
+            life = self._frame(replace(source, paths=places), span.seconds, span.end)
+            fleet = _whole_fleet(life, files)
+        else:
+            life = self._frame(source, self.since, self.until)
+            run, others = named_run(asked, runs_in(life), self.command)
+            span, fleet = life_window(run, self.now), fleet_of(life)
+            begin = max(span.start, life.window.start)
+            if span.end - begin < life.window.seconds / 2:
+                workloads = judge(life, self.book).workloads
+                whole = workload_of(run, workloads)
+                earlier = earlier_in(workloads, whole) if whole is not None else None
+                life = self._frame(source, span.end - begin, span.end)
+        window = judge_window(life, self.book, self.now)
+        w = workload_of(run, window.workloads)
+        if w is None:
+            what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
+            raise NothingToDo(what, "Check that the agent ran on its nodes.")
+        return CardsRead((card_of(window, w, run, earlier, course),), fleet, others)
 
     def cards(self, wanted: Callable[[Card], bool]) -> CardsRead:
         """The cards of all workloads of the window that are `wanted`."""
@@ -165,40 +189,8 @@ class CardReading:
         cards = (card_of(window, w, runs.get(w.id)) for w in window.workloads)
         return CardsRead(tuple(filter(wanted, cards)), fleet_of(frame))
 
-    def _from_databases(self, source: Databases, asked: str) -> CardsRead:
-        files = database_files(source.paths)
-        runs = find_runs(files, asked, self.say)
-        run, others = named_run(asked, runs, self.command, lambda: find_runs(files, None, self.say))
-        places = tuple(Path(place) for place in run.places)
-        earlier = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places)
-        spans, _, _ = file_spans(places)
-        span = life_window(run, self.now, min((start for start, _ in spans.values()), default=None))
-        frame = self._frame(replace(source, paths=places), span.seconds, span.end)
-        card = self._card(frame, run, earlier, fine_course(run))
-        return CardsRead((card,), _whole_fleet(frame, files), others)
-
-    def _from_server(self, source: PrometheusServer, asked: str) -> CardsRead:
-        frame = self._frame(source, self.since, self.until)
-        run, others = named_run(asked, runs_in(frame), self.command)
-        span, earlier, life = life_window(run, self.now), None, frame
-        begin = max(span.start, frame.window.start)
-        if span.end - begin < frame.window.seconds / 2:
-            workloads = judge(frame, self.book).workloads
-            whole = workload_of(run, workloads)
-            earlier = earlier_in(workloads, whole) if whole is not None else None
-            life = self._frame(source, span.end - begin, span.end)
-        return CardsRead((self._card(life, run, earlier),), fleet_of(frame), others)
-
     def _frame(self, source: Source, since: float, until: float | None) -> Frame:
         return source.read(self.book.catalog, since=since, until=until, now=self.now)
-
-    def _card(self, frame: Frame, run: Run, earlier: Earlier | None, course: Course | None = None) -> Card:
-        window = judge_window(frame, self.book, self.now)
-        w = workload_of(run, window.workloads)
-        if w is None:
-            what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
-            raise NothingToDo(what, "Check that the agent ran on its nodes.")
-        return card_of(window, w, run, earlier, course)
 
 
 def life_window(run: Run, now: float, begin: float | None = None) -> Window:
