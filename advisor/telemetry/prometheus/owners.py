@@ -101,7 +101,12 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
         rows += [(*key[:2], *(text or None for text in key[2:]), *run) for run in _runs(counts, grid)]
     requests = pd.DataFrame(rows, columns=["cluster", *REQUESTS])
     nodes = _nodes(requested, grid) | _nodes(offered, grid)
-    return KubeState(dict(sorted(nodes.items())), requests, tuple(_other_vendors(offered)))
+    by_vendor: dict[str, Counter[NodeKey]] = defaultdict(Counter)
+    for (cluster, node, resource), counts in offered.items():
+        if resource in _OTHERS and counts.any():
+            by_vendor[_OTHERS[resource]][cluster, node] += int(counts.max())
+    notes = (vendor_note(vendor, of.total(), sorted(name for _, name in of)) for vendor, of in by_vendor.items())
+    return KubeState(dict(sorted(nodes.items())), requests, tuple(notes))
 
 
 def _counted(answer: SeriesAnswer, *names: str) -> _Counts:
@@ -133,15 +138,6 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
         first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
         nodes[key] = KubeNode(int(gpus.max()), float(first), float(last), any(profiles), int(shares.max()))
     return nodes
-
-
-def _other_vendors(offered: _Counts) -> Iterator[CodedText]:
-    by_vendor: dict[str, Counter[NodeKey]] = defaultdict(Counter)
-    for (cluster, node, resource), counts in offered.items():
-        if resource in _OTHERS and counts.any():
-            by_vendor[_OTHERS[resource]][cluster, node] += int(counts.max())
-    for vendor, nodes in by_vendor.items():
-        yield vendor_note(vendor, nodes.total(), sorted(name for _, name in nodes))
 
 
 def vendor_note(vendor: str, gpus: int, nodes: Sequence[str]) -> CodedText:

@@ -42,6 +42,8 @@ from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, w
 
 K = TypeVar("K")
 _COLLECTORS = "node_scrape_collector_success"
+_REMEDY = "Run node_exporter with --collector.infiniband, or run the agent."
+_NO_FABRIC = coded("no-fabric-series", f"No fabric metrics: idle fabrics are not detected. {_REMEDY}")
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,11 @@ def read_frames(
                 "scrape_seconds": survey.scrape_seconds, "recording_rules": sorted(survey.ruled), "queries": len(sizes),
                 "answer_bytes": sum(sizes), "cached_answers": reading.cache.hits,
             }  # fmt: skip
-            notes = log.notes if is_short else (*log.notes, *questions.advice_notes(survey))
-            asked_of = {} if is_short else {"asked": dict(sorted(asked.queries.items()))}
-            part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
+            if not is_short:
+                source["asked"] = dict(sorted(asked.queries.items()))
+                if survey.dcgm_gpus and not survey.has_fabric:
+                    log.add(_NO_FABRIC)
+            part = replace(part, source=source, notes=tuple(log.notes))
         yield part
         del part  # not held while the next group is made
         done |= frozenset(group or ())
@@ -193,10 +197,8 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     notes = list(kube.notes)
     if questions.AMD_ACTIVITY in survey.names and not any(note.fields["vendor"] == "AMD" for note in notes):
         devices = f"{questions.AMD_ACTIVITY}{queries.selector(asked.matches)}"
-        answer = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
-        notes.append(
-            vendor_note("AMD", len(answer.labels), sorted({label.get("hostname", "") for label in answer.labels}))
-        )
+        gpus = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
+        notes.append(vendor_note("AMD", len(gpus.labels), sorted({gpu.get("hostname", "") for gpu in gpus.labels})))
     for note in notes:
         log.add(note)
     identity = read_identity(asked, kube, log)
