@@ -29,6 +29,7 @@ from ..recommend.energy_accounts import energy_accounts
 from ..recommend.pricing import PriceBook, with_costs
 from ..rulebook import Rulebook
 from ..state.cards import knows_less
+from ..state.ledger import configuration_words
 from ..telemetry.job_table import job_names
 
 Earlier = Sequence[tuple[float, float | None]]  # GPU-hours and SM activity of earlier runs of a series
@@ -53,10 +54,10 @@ _NOT_REPORTED = "not reported by this source"
 _CUT_SECONDS = 300.0
 
 _BY_ACTION = {
-    "reduce-gpus": "Reduce to {count} GPUs.", "mig-slice": "Move to MIG instances of {sku}.",
-    "move-sku": "Move to {sku}{node}.", "consolidate": "Consolidate on fewer nodes.",
-    "schedule-off": "Release its GPUs when not in use.", "swap-placement": "Swap its place with other work.",
-    "release": "Release its GPUs.", "lower-clock": "Lower the GPU clock.", "power-cap": "Set a power limit.",
+    "reduce-gpus": "Reduce to {to}.", "mig-slice": "Move to MIG instances: {to}.", "move-sku": "Move to {to}.",
+    "consolidate": "Consolidate on fewer nodes.", "schedule-off": "Release its GPUs when not in use.",
+    "swap-placement": "Swap its place with other work.", "release": "Release its GPUs.",
+    "lower-clock": "Lower the GPU clock.", "power-cap": "Set a power limit.",
 }  # fmt: skip
 _BY_BOTTLENECK = {
     "host-input": "Fix data loading first: waiting for input in {share:.0%} of its time.",
@@ -66,13 +67,6 @@ _BY_BOTTLENECK = {
     "pcie": "Reduce host-to-GPU copies: limited by PCIe in {share:.0%} of its time.",
     "latency": "Use larger batches or CUDA graphs: kernels too short for the GPU in {share:.0%} of its time.",
 }
-_BY_RULE = {
-    "idle": "Release its GPUs: idle.", "held-idle": "Release its GPUs: memory held, nothing running.",
-    "too-many-gpus": "Use fewer GPUs.", "memory-unused": "Use a GPU with less memory.",
-    "under-tier": "Use a faster GPU.",
-    "over-tier": "Use a cheaper GPU.", "idle-fabric": "Move to nodes without the fabric: it carries no traffic.",
-    "idle-nvlink": "Move to GPUs without NVLink: it carries no traffic.",
-}  # fmt: skip
 # Of what rests at its end: (code, text) by kind, or by whether it runs on.
 _BY_REST = {
     "interactive": ("notebook-idle", "Stop the session when it is not in use: idle for the last {rest}."),
@@ -104,17 +98,14 @@ def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, ad
         return coded("card-unused-gpus", text, used=used, s="" if used == 1 else "s", unused=unused, all=total)
     for r in advice.recommendations if advice else ():
         if r.workload == w.id and r.action in _BY_ACTION and not r.blocked_by and r.decision is None:
-            to, is_same_gpu = r.target, r.target.gpu_sku == r.source.gpu_sku and r.target.node_sku is not None
-            node = f" ({to.node_sku})" if to.node_sku and not is_same_gpu else ""
-            sku = (to.node_sku if is_same_gpu else to.gpu_sku) or "another GPU"
-            text = "Reduce to 1 GPU." if r.action == "reduce-gpus" and to.gpu_count == 1 else _BY_ACTION[r.action]
-            return coded(f"card-{r.action}", text, count=to.gpu_count, sku=sku, node=node)
+            return coded(f"card-{r.action}", _BY_ACTION[r.action], to=configuration_words(r.target))
     share = judged.time_shares.get(judged.bottleneck, 0.0)
     if judged.bottleneck in _BY_BOTTLENECK and share >= _MAIN_SHARE:
         return coded(f"card-{judged.bottleneck}", _BY_BOTTLENECK[judged.bottleneck], share=share)
     for f in advice.findings if advice else ():
-        if f.workload == w.id and f.rule in _BY_RULE:
-            return coded(f"card-finding-{f.rule}", _BY_RULE[f.rule], finding=f.id)
+        if f.workload == w.id:
+            text = "Read the finding '{rule}': skuwise explain {finding}."
+            return coded(f"card-finding-{f.rule}", text, rule=f.rule, finding=f.id)
     peak = use.mem_peak_bytes / use.mem_total_bytes if use.mem_peak_bytes is not None and use.mem_total_bytes else 1.0
     sm = 1.0 if use.sm_active is None else use.sm_active
     if seconds >= _SMALL_SECONDS and w.gpu_part >= 1 and peak <= _SMALL_MEMORY and sm <= _SMALL_SM:
