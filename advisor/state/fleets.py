@@ -208,8 +208,9 @@ class StateBeside:
             with beside.state.writing() as db:
                 if advice.fleet is not None:
                     note_fleet(db, advice.fleet)
-                events = ledger_events(ledger.entries(db), observation_of(advice), now)
-                new = ledger.note(db, advice, now, events)
+                seen = observation_of(advice)
+                events = ledger_events(ledger.entries(db), seen, now)
+                new = ledger.note(db, advice, seen, now, events)
         except StoreError as error:
             self.say(f"not recorded in the ledger: {error}")
             return

@@ -15,15 +15,7 @@ from ..core.advice_types import Advice, Configuration, Decision, Interval, Recom
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.moves import BY_ACTION
-from ..recommend.progress import (
-    Observation,
-    PredictionSnapshot,
-    WorkloadAddress,
-    measure,
-    observation_of,
-    serves,
-    source_words,
-)
+from ..recommend.progress import Observation, PredictionSnapshot, WorkloadAddress, measure, serves
 from .file import cells, from_json
 
 if TYPE_CHECKING:
@@ -162,24 +154,23 @@ def add(db: Database, id_: str, event: LedgerEvent) -> None:
     db.table("decisions").insert(cells(recommendation=id_, **event_cells))
 
 
-def note(db: Database, advice: Advice, now: float, observed: Sequence[tuple[str, LedgerEvent]] = ()) -> int:
-    """Record what an advice recommends at `now` (Unix seconds), what its telemetry shows of recommendations that are
-    known (`observed`, by their ids), and what expired meanwhile. Returns how many are new."""
+def note(
+    db: Database, advice: Advice, seen: Observation, now: float, observed: Sequence[tuple[str, LedgerEvent]] = ()
+) -> int:
+    """Record what an advice recommends at `now` (Unix seconds), what its telemetry (`seen`) shows of recommendations
+    that are known (`observed`, by their ids), and what expired meanwhile. Returns how many are new."""
     # Where telemetry is of a later time than the clock, it is not the ledger that is dated wrong.
     if advice.end <= now + _CLOCK_DOUBT_SECONDS:
         # Dated by a clock that ran ahead they would stay open for as long again.
-        db.execute(
-            "UPDATE recommendations SET last_proposed = ?, first_proposed = min(first_proposed, ?) "
-            "WHERE last_proposed > ?",
-            [now, now, now + _CLOCK_DOUBT_SECONDS],
-        )
+        changes = "last_proposed = ?1, first_proposed = min(first_proposed, ?1)"
+        sql = f"UPDATE recommendations SET {changes} WHERE last_proposed > ?2"  # noqa: S608 - ours
+        db.execute(sql, [now, now + _CLOCK_DOUBT_SECONDS])
     earlier = {entry.recommendation.id: entry for entry in entries(db)}
     for id_, event in observed:
         earlier[id_] = replace(earlier[id_], events=(*earlier[id_].events, event))
     events = list(observed)
     proposed = {r.id: r for r in advice.recommendations}
-    seen, workloads = observation_of(advice), {w.id: w for w in advice.workloads}
-    nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
+    workloads, nodes = {w.id: w for w in advice.workloads}, {f.id: ", ".join(f.nodes) for f in advice.findings}
     for r in proposed.values():
         old, workload = earlier.get(r.id), workloads.get(r.workload or "")
         about = workload.name if workload else next((nodes[f] for f in r.findings if nodes.get(f)), "")
@@ -188,7 +179,7 @@ def note(db: Database, advice: Advice, now: float, observed: Sequence[tuple[str,
         if old is not None and (snapshot is None or old.decision(now).state in ("accepted", "done")):
             snapshot = old.snapshot or snapshot
         row = cells(
-            id=r.id, action=r.action, about=about or "the fleet", source=source_words(advice), snapshot=snapshot,
+            id=r.id, action=r.action, about=about or "the fleet", source=seen.source, snapshot=snapshot,
             first_proposed=old.first_proposed if old else now, last_proposed=max(now, old.last_proposed if old else 0),
             recommendation=_kept(r),
         )  # fmt: skip

@@ -21,7 +21,7 @@ from skuwise.advisor.core.advice_types import (
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
-from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
+from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot, observation_of
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State, cells
 from skuwise.advisor.state.fleets import StateBeside
@@ -136,7 +136,8 @@ def advice_with(*made: Recommendation, end: float) -> Advice:
 def propose(path: Path, *made: Recommendation, now: float, end: float | None = None) -> int:
     """Note advice on telemetry up to `end` (None: `now`) that recommends these. Returns how many are new."""
     with State(path).writing() as db:
-        return ledger.note(db, advice_with(*made, end=now if end is None else end), now)
+        advice = advice_with(*made, end=now if end is None else end)
+        return ledger.note(db, advice, observation_of(advice), now)
 
 
 def one_node_fleet(end: float, days: float = 1.0) -> Fleet:
