@@ -24,17 +24,24 @@ GRID = Grid(HOUR, 4 * HOUR, HOUR)
 nan = float("nan")
 
 
-def test_a_mig_instance_is_its_parent_and_its_number() -> None:
+def test_labels_name_gpus_and_workloads_as_the_agent_does() -> None:
     assert gpu_of({"UUID": "GPU-a", "GPU_I_ID": "3"}) == ("GPU-a/gi3", "GPU-a")
     assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None) and gpu_of({"gpu": "0"}) is None
-
-
-def test_a_pod_has_the_ids_that_the_agent_gives_it() -> None:
     labels = {"pod": "web-6d4cf56db6-x7k2p", "namespace": "shop", "pod_uid": "u-1", "container": "main"}
-    work = work_of(labels, exported=False)
-    assert work is not None and work.workload_id == workload_id("", "kubernetes", "u-1")
-    assert work.series_id == series_id("", "shop", None, "web")
-    assert (work.name, work.pod) == ("web", "web-6d4cf56db6-x7k2p")
+    web = work_of(labels, exported=False)
+    reserved = work_of({"pod": "gpu-reservation-n1-x2k4m", "namespace": "kai-resource-reservation"}, exported=False)
+    first, second = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
+    ours = agent_work({"workload_id": "w", "series_id": "s", "scheduler": "slurm", "job_id": "7", "shared": "1"})
+    assert web and reserved and first and second and ours
+    assert web.workload_id == workload_id("", "kubernetes", "u-1")
+    assert web.series_id == series_id("", "shop", None, "web")
+    assert (web.name, web.pod) == ("web", "web-6d4cf56db6-x7k2p")
+    assert (reserved.name, reserved.shared) == ("reserved for shared use", True)
+    # The numbers of two jobs of Slurm fold to one series.
+    assert first.workload_id == workload_id("", "slurm", "12") and first.series_id is None
+    assert first.workload_id != second.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
+    assert (ours.workload_id, ours.series_id, ours.shared, ours.name) == ("w", "s", True, "job 7")
+    assert agent_work({"series_id": "s"}) is None
 
 
 def bare(pod: str, container: str, **more: str) -> dict[str, str]:
@@ -79,24 +86,6 @@ def test_the_exporters_own_pod_is_no_workload(
         requesting={("ml", pod) for pod in requesting},
     )  # fmt: skip
     assert set(uses["pod"] if len(uses) else ()) == pods
-
-
-def test_a_reserved_gpu_is_held_for_shared_use() -> None:
-    work = work_of({"pod": "gpu-reservation-n1-x2k4m", "namespace": "kai-resource-reservation"}, exported=False)
-    assert work is not None and (work.name, work.shared) == ("reserved for shared use", True)
-
-
-def test_jobs_of_slurm_are_told_apart_though_their_numbers_fold_to_one() -> None:
-    labelled_work, two = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
-    assert labelled_work is not None and two is not None
-    assert labelled_work.workload_id == workload_id("", "slurm", "12") and labelled_work.series_id is None
-    assert labelled_work.workload_id != two.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
-
-
-def test_the_agents_ids_are_taken_as_they_are() -> None:
-    work = agent_work({"workload_id": "w", "series_id": "s", "scheduler": "slurm", "job_id": "7", "shared": "1"})
-    assert work is not None and (work.workload_id, work.series_id, work.shared, work.name) == ("w", "s", True, "job 7")
-    assert agent_work({"series_id": "s"}) is None
 
 
 def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_and_maxima_only() -> None:
@@ -244,23 +233,19 @@ def frame() -> Frame:
 @pytest.fixture(scope="module")
 def whole(frame: Frame) -> Advice:
     advice = told(frame)
-    assert {recommendation.action for recommendation in advice.recommendations if claims(recommendation)} >= {
-        "release",
-        "move-sku",
-    }
+    assert {r.action for r in claimed(advice)} >= {"release", "move-sku"}
     return advice
 
 
-def claims(one: Recommendation) -> bool:
-    saving = one.saving_usd_per_month
-    return (
-        one.realisation in {"cash-now", "cash-at"} and not one.blocked_by and saving is not None and saving.p50 > 0
-    )  # fmt: skip
+def claimed(advice: Advice) -> list[Recommendation]:
+    """What promises cash."""
+    unblocked = [r for r in advice.recommendations if r.realisation in {"cash-now", "cash-at"} and not r.blocked_by]
+    return [r for r in unblocked if r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0]
 
 
 def idle_gpus(advice: Advice) -> set[str]:
-    results = {gpu for finding in advice.findings if finding.rule in {"idle", "held-idle"} for gpu in finding.gpus}
-    return results | {gpu for workload in advice.workloads if workload.kind.label == "idle" for gpu in workload.gpus}
+    of_findings = {gpu for f in advice.findings if f.rule in {"idle", "held-idle"} for gpu in f.gpus}
+    return of_findings | {gpu for w in advice.workloads if w.kind.label == "idle" for gpu in w.gpus}
 
 
 @pytest.mark.parametrize(
@@ -275,31 +260,23 @@ def idle_gpus(advice: Advice) -> set[str]:
 )  # fmt: skip
 def test_hiding_a_metric_never_raises_a_claim(frame: Frame, whole: Advice, hidden: tuple[str, ...]) -> None:
     part = told(without(frame, hidden))
-    claimed = {recommendation.id for recommendation in whole.recommendations if claims(recommendation)}
-    assert not {recommendation.id for recommendation in part.recommendations if claims(recommendation)} - claimed
+    assert {r.id for r in claimed(part)} <= {r.id for r in claimed(whole)}
     assert (part.summary.recoverable_usd_per_month or 0) <= (whole.summary.recoverable_usd_per_month or 0) + 0.01
-    risks = {recommendation.id: recommendation.risk for recommendation in whole.recommendations}
-    for recommendation in part.recommendations:
-        assert RISKS.index(recommendation.risk) >= RISKS.index(risks.get(recommendation.id, "very-low")), (
-            recommendation.text
-        )
-    working = {
-        gpu for workload in whole.workloads if workload.kind.label not in {"idle", "unknown"} for gpu in workload.gpus
-    }
+    risks = {r.id: r.risk for r in whole.recommendations}
+    for r in part.recommendations:
+        assert RISKS.index(r.risk) >= RISKS.index(risks.get(r.id, "very-low")), r.text
+    working = {gpu for w in whole.workloads if w.kind.label not in {"idle", "unknown"} for gpu in w.gpus}
     assert not (idle_gpus(part) - idle_gpus(whole)) & working
 
 
 def without(frame: Frame, hidden: tuple[str, ...]) -> Frame:
     """The frame as if these were never measured."""
-    match hidden:
-        case ("fabric",):
-            return replace(frame, fabric=frame.fabric.iloc[:0])
-        case ("names",):
-            return replace(frame, uses=frame.uses.iloc[:0], workloads=frame.workloads.iloc[:0])
-        case ("bins",):
-            none = BinsArray.of([None] * len(frame.gpu))
-            return replace(
-                frame, gpu=frame.gpu.assign(**{one: none for one in map(str, frame.gpu) if one.endswith("_bins")})
-            )
-    columns = [f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max")]
-    return replace(frame, gpu=frame.gpu.assign(**{column: np.nan for column in columns if column in frame.gpu}))
+    if hidden == ("fabric",):
+        return replace(frame, fabric=frame.fabric.iloc[:0])
+    if hidden == ("names",):
+        return replace(frame, uses=frame.uses.iloc[:0], workloads=frame.workloads.iloc[:0])
+    bins = hidden == ("bins",)
+    nothing = BinsArray.of([None] * len(frame.gpu)) if bins else np.nan
+    names = ("_bins",) if bins else tuple(f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max"))
+    hidden_columns = {column: nothing for column in map(str, frame.gpu) if column.endswith(names)}
+    return replace(frame, gpu=frame.gpu.assign(**hidden_columns))
