@@ -227,16 +227,14 @@ def test_the_command_lists_and_decides(path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["accept", "r-nothing"], "No match for 'r-nothing' in the ledger"),
-        (["accept", "r-0123456789ac"], "Did you mean r-0123456789ab?"),
-        (["accept", "r-0"], "No match for"),
-        (["accept", ""], "No match for"),
+        (["accept", "r-nothing"], "No match for 'r-nothing' in the ledger"), (["accept", "r-0"], "No match for"),
+        (["accept", "r-0123456789ac"], "Did you mean r-0123456789ab?"), (["accept", ""], "No match for"),
         (["snooze", MOVE.id, "--until", "2020-01-01"], "is in the past"),
         (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], "Invalid time"),
         (["snooze", MOVE.id, "--until", "soon"], "Invalid time 'soon'"),
         (["dismiss", MOVE.id, "--why", "  "], "The reason is empty. Set --why"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_decided_is_refused_in_one_sentence(path: Path, capsys, arguments, said) -> None:
     assert main(["ledger", *arguments, "--state", str(path)]) == 2
     printed = capsys.readouterr().err
