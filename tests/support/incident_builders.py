@@ -70,20 +70,14 @@ def incident(
     since, id_ = opened_at - hours * HOUR, f"w-{number:06d}"
     key = f"workload:{id_}" if workload else f"node:{node}"
     seen = sighting(name if workload else node, since=since, until=opened_at, nodes=(node,), key=key, **about)
-    own: dict[str, Any] = {
-        "workload_id": id_,
-        "job_id": f"{4710 + number}",
-        "owner": Owner(team, user, None, namespace),
-    }
-    if not workload:
-        own = {"holder": None, "scheduler": None, "job_id": None, "owner": Owner()}
+    owner, job = Owner(team, user, None, namespace), f"{4710 + number}"
+    if workload:
+        subject = replace(seen.subject, workload_id=id_, job_id=job, owner=owner)
+    else:
+        subject = replace(seen.subject, holder=None, scheduler=None, job_id=None, owner=Owner())
     rate, price = (None, None) if cost is None else (cost / hours, seen.price_source)
-    seen = replace(
-        seen, subject=replace(seen.subject, **own), usd_per_hour=rate, cost_usd=cost, price_source=price,
-    )  # fmt: skip
-    return Incident(
-        f"i-{number:08x}", seen, "open", opened_at, since, opened_at, opened_at, seen.gpu_hours, cost
-    )  # fmt: skip
+    seen = replace(seen, subject=subject, usd_per_hour=rate, cost_usd=cost, price_source=price)
+    return Incident(f"i-{number:08x}", seen, "open", opened_at, since, opened_at, opened_at, seen.gpu_hours, cost)
 
 
 def ended(one: Incident, at: float = MORNING + HOUR) -> Incident:
@@ -93,9 +87,8 @@ def ended(one: Incident, at: float = MORNING + HOUR) -> Incident:
 
 def event(one: Incident, kind: EventKind = "opened", number: int | None = None, at: float = MORNING) -> IncidentEvent:
     """An event of it; `number` None: 0, 1 or -1 by its kind."""
-    return IncidentEvent(
-        one.id, kind, {"opened": 0, "reminded": 1, "resolved": -1}[kind] if number is None else number, at
-    )
+    usual = {"opened": 0, "reminded": 1, "resolved": -1}[kind]
+    return IncidentEvent(one.id, kind, usual if number is None else number, at)
 
 
 def add(state: State, one: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
@@ -123,27 +116,24 @@ class Watch:
             if incident.resolved_at is None or not incident.resolution_told or incident.resolved_at >= self.now - DAY
         )  # fmt: skip
 
-    def step(
-        self, found: Collection[Sighting] = (), seconds: float = 5 * MINUTE, *, unknown: Collection[str] = (),
-        live: Collection[str] = ("n1", "n2"), held: Collection[str] | None = None,
-    ) -> Advance:  # fmt: skip
-        """One pass after `seconds`."""
-        self.live(seconds)
-        return self.take(found, unknown=unknown, live=live, held=held)
+    def step(self, found: Collection[Sighting] = (), **about: Any) -> None:
+        """One pass after five minutes."""
+        self.live()
+        self.take(found, **about)
 
-    def on(self, since: float, seconds: float = 5 * MINUTE) -> Advance:
-        """One pass after `seconds` that finds GPUs idle since then."""
-        self.live(seconds)
-        return self.take([self.idle(since)])
+    def on(self, since: float) -> None:
+        """One pass after five minutes that finds GPUs idle since then."""
+        self.live()
+        self.take([self.idle(since)])
 
-    def live(self, seconds: float) -> None:
-        self.now += seconds
-        self.data += seconds
+    def live(self) -> None:
+        self.now += 5 * MINUTE
+        self.data += 5 * MINUTE
 
     def take(
         self, found: Collection[Sighting] = (), *, unknown: Collection[str] = (),
         live: Collection[str] = ("n1", "n2"), held: Collection[str] | None = None,
-    ) -> Advance:  # fmt: skip
+    ) -> None:  # fmt: skip
         """One pass now."""
         looked = WatchPass(
             self.now, self.data, tuple(found), frozenset(unknown), frozenset(live),
@@ -152,7 +142,6 @@ class Watch:
         done = advance(self.known(), looked, self.settings)
         self.incidents |= {incident.id: incident for incident in done.incidents}
         self.events += done.events
-        return done
 
     def idle(self, since: float, name: str = "train", **about) -> Sighting:
         """What a pass sees of GPUs that are idle since then."""

@@ -290,7 +290,7 @@ def test_unused_gpus_of_a_workload_are_one_incident_however_they_are_found(first
     watch.take([watch.idle(BEGAN, kind=first)])
     id_ = watch.only.id
     for _ in range(12):
-        watch.live(300.0)
+        watch.live()
         watch.take([watch.idle(BEGAN, kind=then)], held=["workload:train"])
     assert watch.told() == [("opened", 0)]
     assert (watch.only.id, watch.only.sighting.kind, watch.only.since) == (id_, then, BEGAN)
