@@ -25,8 +25,8 @@ from ..core.naming import Named
 from ..core.scalars import known, records, text
 from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict
-from ..recommend.energy_accounts import energy_accounts
-from ..recommend.pricing import PriceBook, with_costs
+from ..pipeline import AdviseOptions, reason_on
+from ..recommend.pricing import PriceBook
 from ..rulebook import Rulebook
 from ..state.cards import knows_less
 from ..state.ledger import configuration_words
@@ -76,8 +76,8 @@ _BY_REST = {
 }  # fmt: skip
 
 
-def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, advice: Advice | None) -> CodedText:
-    """What to do next. `advice`: None where there are no recommendations."""
+def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, advice: Advice) -> CodedText:
+    """What to do next."""
     seconds, total, unused = w.end - w.start, len(w.gpus), use.unused or 0
     life, is_long = span(seconds), seconds >= _UNUSED_SECONDS
     if w.features.get("fault_share", 0.0) > 0.0:
@@ -96,13 +96,13 @@ def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, ad
     if unused and is_long and w.gpu_part >= 1:
         used, text = total - unused, "Reduce to {used} GPU{s}: {unused} of {all} did nothing."
         return coded("card-unused-gpus", text, used=used, s="" if used == 1 else "s", unused=unused, all=total)
-    for r in advice.recommendations if advice else ():
+    for r in advice.recommendations:
         if r.workload == w.id and r.action in _BY_ACTION and not r.blocked_by and r.decision is None:
             return coded(f"card-{r.action}", _BY_ACTION[r.action], to=configuration_words(r.target))
     share = judged.time_shares.get(judged.bottleneck, 0.0)
     if judged.bottleneck in _BY_BOTTLENECK and share >= _MAIN_SHARE:
         return coded(f"card-{judged.bottleneck}", _BY_BOTTLENECK[judged.bottleneck], share=share)
-    for f in advice.findings if advice else ():
+    for f in advice.findings:
         if f.workload == w.id:
             text = "Read the finding '{rule}': skuwise explain {finding}."
             return coded(f"card-finding-{f.rule}", text, rule=f.rule, finding=f.id)
@@ -152,15 +152,12 @@ class Run:
 
 @dataclass(frozen=True)
 class JudgedWindow:
-    """A window that cards are made from. `advice`: None where no workload of it has data enough for recommendations;
-    `now`: Unix seconds."""
+    """A window that cards are made from."""
 
     frame: Frame
     verdicts: Verdicts
-    workloads: tuple[WorkloadVerdict, ...]
     prices: PriceBook
-    advice: Advice | None
-    now: float
+    advice: Advice
 
 
 def workload_of(run: Run, workloads: Sequence[WorkloadVerdict]) -> WorkloadVerdict | None:
@@ -173,16 +170,11 @@ def workload_of(run: Run, workloads: Sequence[WorkloadVerdict]) -> WorkloadVerdi
 
 
 def judge_window(frame: Frame, book: Rulebook, now: float) -> JudgedWindow:
-    """Judge what was read; make recommendations where some workload has the data for them."""
+    """Judge what was read at `now` (Unix seconds)."""
     verdicts = judge(frame, book)
     prices = PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly)
-    if any(verdicts.waste_ready.values()):
-        from ..pipeline import AdviseOptions, reason_on  # noqa: PLC0415 - of a card most jobs do without
-
-        advice = reason_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source).advice
-        return JudgedWindow(frame, verdicts, advice.workloads, prices, advice, now)
-    energy = energy_accounts(verdicts, with_costs(verdicts, prices), prices, book.energy)
-    return JudgedWindow(frame, verdicts, energy.workloads, prices, None, now)
+    advice = reason_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source).advice
+    return JudgedWindow(frame, verdicts, prices, advice)
 
 
 def card_of(
@@ -195,7 +187,8 @@ def card_of(
     start = run.start if run is not None and is_cut else w.start
     newest = run.seen_until if run is not None and run.seen_until else window.frame.window.end
     scheduled, numbers = w.scheduled, _numbers(w)
-    state: CardState = "running" if abs(window.now - newest) <= _FRESH_SECONDS else "unknown"
+    now = window.advice.generated_at
+    state: CardState = "running" if abs(now - newest) <= _FRESH_SECONDS else "unknown"
     running = (scheduled.state or "RUNNING").upper() in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
     if not running or w.end < newest - RUNNING_SECONDS:
         state = "ended"
@@ -218,14 +211,14 @@ def card_of(
     return Card(
         id=w.id, series_id=w.series_id, name=w.name, cluster=next((n.cluster for n in nodes if n.cluster), None),
         scheduler=scheduled.name, job_id=numbers[-1] if numbers else None, namespace=w.owner.namespace, pod=pod,
-        owner=w.owner, generated_at=window.now, state=state, scheduler_state=scheduled.state,
+        owner=w.owner, generated_at=now, state=state, scheduler_state=scheduled.state,
         restarts=scheduled.restarts, start=start, end=w.end, elapsed_seconds=w.end - start, nodes=w.nodes,
         gpu_sku=w.gpu_sku, gpu_count=len(w.gpus), gpu_part=w.gpu_part, shared=w.shared, basis=w.basis,
         gpu_hours=w.gpu_hours, asked=_asked(window.frame, w, pod), judged=judged, use=use,
         course=course or course_of(w.start, w.end, window.verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")),
         kwh=w.energy.kwh if w.energy else None, energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
         idle_usd=None if per_hour is None or idle is None else per_hour * idle, price=price,
-        compared=_compared(earlier_in(window.workloads, w) if earlier is None else earlier, per_hour),
+        compared=_compared(earlier_in(window.advice.workloads, w) if earlier is None else earlier, per_hour),
         next_step=next_step(w, judged, use, state, window.advice),
         missing=_missing(w, use, nodes, has_price=price is not None),
         data_since=w.start if w.start - start > _CUT_SECONDS else None,

@@ -175,7 +175,7 @@ class CardReading:
                 earlier = earlier_in(workloads, whole) if whole is not None else None
                 life = self._frame(source, span.end - begin, span.end)
         window = judge_window(life, self.book, self.now)
-        w = workload_of(run, window.workloads)
+        w = workload_of(run, window.advice.workloads)
         if w is None:
             what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
             raise NothingToDo(what, "Check that the agent ran on its nodes.")
@@ -186,7 +186,7 @@ class CardReading:
         frame = self._frame(self.source, self.since, self.until)
         window = judge_window(frame, self.book, self.now)
         runs = {run.id: run for run in runs_in(frame)}
-        cards = (card_of(window, w, runs.get(w.id)) for w in window.workloads)
+        cards = (card_of(window, w, runs.get(w.id)) for w in window.advice.workloads)
         return CardsRead(tuple(filter(wanted, cards)), fleet_of(frame))
 
     def _frame(self, source: Source, since: float, until: float | None) -> Frame:

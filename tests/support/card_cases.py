@@ -33,7 +33,7 @@ def only_card(builder: FrameBuilder) -> Card:
     """The card of its one workload, judged at the window's end."""
     frame = builder.frame()
     window = judge_window(frame, rulebook(), frame.window.end)
-    return card_of(window, window.workloads[0])
+    return card_of(window, window.advice.workloads[0])
 
 
 def card(**changes: object) -> Card:
