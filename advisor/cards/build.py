@@ -25,8 +25,7 @@ from ..core.naming import Named
 from ..core.scalars import known, records, text
 from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict
-from ..pipeline import AdviseOptions, reason_on
-from ..recommend.pricing import PriceBook
+from ..pipeline import AdviseOptions, Reasoned, reason_on
 from ..rulebook import Rulebook
 from ..state.cards import knows_less
 from ..state.ledger import configuration_words
@@ -150,16 +149,6 @@ class Run:
         return Named(self.id, f"{self.name or 'workload'}{job}{pod}", self.name, self.nodes, tuple(aliases), when)
 
 
-@dataclass(frozen=True)
-class JudgedWindow:
-    """A window that cards are made from."""
-
-    frame: Frame
-    verdicts: Verdicts
-    prices: PriceBook
-    advice: Advice
-
-
 def workload_of(run: Run, workloads: Sequence[WorkloadVerdict]) -> WorkloadVerdict | None:
     """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives its
     runs ids of their own."""
@@ -169,39 +158,38 @@ def workload_of(run: Run, workloads: Sequence[WorkloadVerdict]) -> WorkloadVerdi
     return min(runs, key=lambda w: abs(w.start - run.start), default=None)
 
 
-def judge_window(frame: Frame, book: Rulebook, now: float) -> JudgedWindow:
-    """Judge what was read at `now` (Unix seconds)."""
-    verdicts = judge(frame, book)
-    prices = PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly)
-    advice = reason_on(verdicts, book, AdviseOptions(now), np.random.default_rng(_SEED), source=frame.source).advice
-    return JudgedWindow(frame, verdicts, prices, advice)
+def judged_at(now: float, frame: Frame, book: Rulebook) -> Reasoned:
+    """What was read, judged at `now` (Unix seconds)."""
+    options, rng = AdviseOptions(now), np.random.default_rng(_SEED)
+    return reason_on(judge(frame, book), book, options, rng, source=frame.source)
 
 
 def card_of(
-    window: JudgedWindow, w: WorkloadVerdict, run: Run | None = None, earlier: Earlier | None = None,
+    frame: Frame, reasoned: Reasoned, w: WorkloadVerdict, run: Run | None = None, *, earlier: Earlier | None = None,
     course: Course | None = None,
 ) -> Card:  # fmt: skip
-    """The card of one workload. `run`: the whole of it, of which the window may hold only a part. `earlier`: None:
-    those of the window. `course`: finer than that of the window."""
-    is_cut = run is not None and run.start < w.start <= window.frame.window.start + _HOUR
+    """The card of one workload. `reasoned`: the frame, judged. `run`: the whole of it, of which the frame may hold only
+    a part. `earlier`: None: those of the frame. `course`: finer than that of the frame."""
+    is_cut = run is not None and run.start < w.start <= frame.window.start + _HOUR
     start = run.start if run is not None and is_cut else w.start
-    newest = run.seen_until if run is not None and run.seen_until else window.frame.window.end
+    newest = run.seen_until if run is not None and run.seen_until else frame.window.end
     scheduled, numbers = w.scheduled, _numbers(w)
-    now = window.advice.generated_at
+    advice, verdicts, book = reasoned.advice, reasoned.fleet.verdicts, reasoned.fleet.book
+    now = advice.generated_at
     state: CardState = "running" if abs(now - newest) <= _FRESH_SECONDS else "unknown"
     running = (scheduled.state or "RUNNING").upper() in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
     if not running or w.end < newest - RUNNING_SECONDS:
         state = "ended"
-    rows = window.frame.workloads
+    rows = frame.workloads
     pods = rows.loc[rows["workload_id"] == w.id, "pod"] if "pod" in rows else ()
     pod = next((name for name in map(text, pods) if name), None)
-    use = _use_of(window.frame, window.verdicts, w)
+    use = _use_of(frame, verdicts, w)
     judged = Judged(
         w.kind.label, w.kind.confidence, w.bottleneck.label, w.bottleneck.confidence,
         {key: value for key, value in w.bottleneck.time_shares.items() if value > 0},
     )  # fmt: skip
-    nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
-    prices = [(window.prices.of(node), window.prices.per_gpu_hour(node)) for node in nodes]
+    nodes = [n for name in w.nodes if (n := verdicts.node(name)) is not None]
+    prices = [(book.of(node), book.per_gpu_hour(node)) for node in nodes]
     price = next((
         CardPrice(p.id, rate, p.basis, p.source, p.as_of, price_words(p))
         for p, rate in prices if p is not None and rate is not None
@@ -214,12 +202,12 @@ def card_of(
         owner=w.owner, generated_at=now, state=state, scheduler_state=scheduled.state,
         restarts=scheduled.restarts, start=start, end=w.end, elapsed_seconds=w.end - start, nodes=w.nodes,
         gpu_sku=w.gpu_sku, gpu_count=len(w.gpus), gpu_part=w.gpu_part, shared=w.shared, basis=w.basis,
-        gpu_hours=w.gpu_hours, asked=_asked(window.frame, w, pod), judged=judged, use=use,
-        course=course or course_of(w.start, w.end, window.verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")),
+        gpu_hours=w.gpu_hours, asked=_asked(frame, w, pod), judged=judged, use=use,
+        course=course or course_of(w.start, w.end, verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")),
         kwh=w.energy.kwh if w.energy else None, energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
         idle_usd=None if per_hour is None or idle is None else per_hour * idle, price=price,
-        compared=_compared(earlier_in(window.advice.workloads, w) if earlier is None else earlier, per_hour),
-        next_step=next_step(w, judged, use, state, window.advice),
+        compared=_compared(earlier_in(advice.workloads, w) if earlier is None else earlier, per_hour),
+        next_step=next_step(w, judged, use, state, advice),
         missing=_missing(w, use, nodes, has_price=price is not None),
         data_since=w.start if w.start - start > _CUT_SECONDS else None,
     )  # fmt: skip

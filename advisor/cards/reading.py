@@ -26,7 +26,7 @@ from ..telemetry.job_table import job_names
 from ..telemetry.source import Databases, Source
 from ..telemetry.sqlite.database import database_files, open_database
 from ..telemetry.sqlite.reader import file_spans
-from .build import Earlier, Run, card_of, course_of, earlier_in, judge_window, workload_of
+from .build import Earlier, Run, card_of, course_of, earlier_in, judged_at, workload_of
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _NOTHING = "Use a Slurm job ID, a workload ID (w-...), a pod name, NAMESPACE/POD or a workload name."
@@ -174,19 +174,19 @@ class CardReading:
                 whole = workload_of(run, workloads)
                 earlier = earlier_in(workloads, whole) if whole is not None else None
                 life = self._frame(source, span.end - begin, span.end)
-        window = judge_window(life, self.book, self.now)
-        w = workload_of(run, window.advice.workloads)
+        reasoned = judged_at(self.now, life, self.book)
+        w = workload_of(run, reasoned.advice.workloads)
         if w is None:
             what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
             raise NothingToDo(what, "Check that the agent ran on its nodes.")
-        return CardsRead((card_of(window, w, run, earlier, course),), fleet, others)
+        return CardsRead((card_of(life, reasoned, w, run, earlier=earlier, course=course),), fleet, others)
 
     def cards(self, wanted: Callable[[Card], bool]) -> CardsRead:
         """The cards of all workloads of the window that are `wanted`."""
         frame = self._frame(self.source, self.since, self.until)
-        window = judge_window(frame, self.book, self.now)
+        reasoned = judged_at(self.now, frame, self.book)
         runs = {run.id: run for run in runs_in(frame)}
-        cards = (card_of(window, w, runs.get(w.id)) for w in window.advice.workloads)
+        cards = (card_of(frame, reasoned, w, runs.get(w.id)) for w in reasoned.advice.workloads)
         return CardsRead(tuple(filter(wanted, cards)), fleet_of(frame))
 
     def _frame(self, source: Source, since: float, until: float | None) -> Frame:
