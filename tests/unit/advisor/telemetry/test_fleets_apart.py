@@ -74,23 +74,6 @@ def known(path: Path) -> Fleet:
         return fleets_in(db)[0]
 
 
-def test_a_simulated_move_is_none_of_a_real_fleet(run, simulated: Path, tmp_path: Path) -> None:
-    real = as_if_real(simulated, tmp_path / "real.db")
-    first = advice(run, "--db", simulated)
-    best = first["recommendations"][0]
-    assert first["summary"]["recoverable_usd_per_month"] > 0
-    run("ledger", "accept", best["id"])
-    run("ledger", "dismiss", first["recommendations"][1]["id"], "--why", "a rehearsal")
-    theirs = advice(run, "--db", real)
-    same = {r["id"] for r in first["recommendations"]} & {r["id"] for r in theirs["recommendations"]}
-    assert best["id"] in same  # the ids alone do not distinguish the fleets
-    assert all(r["decision"] is None for r in theirs["recommendations"])
-    assert theirs["summary"]["recoverable_usd_per_month"] > 0
-    again = {r["id"]: r["decision"] for r in advice(run, "--db", simulated)["recommendations"]}
-    assert again[best["id"]]["state"] == "accepted"
-    assert [path.name.startswith("simulated-") for path in files(tmp_path)] == [False, True]
-
-
 def test_an_id_of_two_fleets_is_asked_about_and_the_list_names_both(run, simulated: Path, tmp_path: Path) -> None:
     real = as_if_real(simulated, tmp_path / "real.db", "eu")
     id_ = advice(run, "--db", simulated)["recommendations"][0]["id"]
