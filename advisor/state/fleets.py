@@ -108,7 +108,7 @@ def state_files(folder: Path) -> list[Path]:
 
 def state_of(folder: Path, fleet: Fleet, say: Callable[[str], None]) -> State:
     """The fleet's state file (of several the one that shares most GPUs, then the one used last), or where it is to be
-    begun. `say` is told of damaged files. Raises StoreError where none fits and one cannot be read for now."""
+    begun. `say` reports damaged files. Raises StoreError where none fits and one cannot be read for now."""
     candidates: list[tuple[int, float, Path]] = []
     taken: set[Path] = set()
     unreadable: StoreError | None = None

@@ -41,15 +41,15 @@ def sighting(
 ) -> Sighting:  # fmt: skip
     """GPUs of `name`, idle from `since` to `until`, all of it observed unless `hours` (GPU-hours) says otherwise."""
     key = key or f"workload:{name}"
-    own = hours if hours is not None else gpus * max(until - since, 0.0) / HOUR
+    wasted = hours if hours is not None else gpus * max(until - since, 0.0) / HOUR
     subject = Subject(
         key, name, nodes, tuple(f"GPU-{n}" for n in range(int(gpus))), gpus, "H100-SXM5", "azure/x",
         workload_id=name if key.startswith("workload:") else None, holder="job", scheduler="slurm", job_id=f"7{name}",
         owner=Owner(team="search", user="ann"),
     )  # fmt: skip
     return Sighting(
-        f"{kind}:{key}", kind, code, severity, subject, since, since - MINUTE, own, gpus * RATE if priced else None,
-        own * RATE if priced else None, "at list price, 2026-09-19 (azure.com)" if priced else None,
+        f"{kind}:{key}", kind, code, severity, subject, since, since - MINUTE, wasted, gpus * RATE if priced else None,
+        wasted * RATE if priced else None, "at list price, 2026-09-19 (azure.com)" if priced else None,
         (
             Evidence("longest_rest", (until - since) / HOUR, 2.0, "h"),
             Evidence("sm_activity_max", 0.001, 0.015, "ratio"), Evidence("power", 106.0, None, "W"),
@@ -80,22 +80,22 @@ def incident(
     return Incident(f"i-{number:08x}", seen, "open", opened_at, since, opened_at, opened_at, seen.gpu_hours, cost)
 
 
-def ended(one: Incident, at: float = MORNING + HOUR) -> Incident:
+def ended(case: Incident, at: float = MORNING + HOUR) -> Incident:
     """The same after its end."""
-    return replace(one, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
+    return replace(case, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
 
 
-def event(one: Incident, kind: EventKind = "opened", number: int | None = None, at: float = MORNING) -> IncidentEvent:
+def event(case: Incident, kind: EventKind = "opened", number: int | None = None, at: float = MORNING) -> IncidentEvent:
     """An event of it; `number` None: 0, 1 or -1 by its kind."""
     usual = {"opened": 0, "reminded": 1, "resolved": -1}[kind]
-    return IncidentEvent(one.id, kind, usual if number is None else number, at)
+    return IncidentEvent(case.id, kind, usual if number is None else number, at)
 
 
-def add(state: State, one: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
+def add(state: State, case: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
     """Write an incident as it is now, with new events of it."""
     with state.writing() as db:
-        commit(db, Advance((one,), tuple(event(one, kind, at=at) for kind in kinds)))
-    return one
+        commit(db, Advance((case,), tuple(event(case, kind, at=at) for kind in kinds)))
+    return case
 
 
 @dataclass
@@ -116,10 +116,10 @@ class Watch:
             if incident.resolved_at is None or not incident.resolution_told or incident.resolved_at >= self.now - DAY
         )  # fmt: skip
 
-    def step(self, found: Collection[Sighting] = (), **about: Any) -> None:
+    def step(self, sightings: Collection[Sighting] = (), **about: Any) -> None:
         """One pass after five minutes."""
         self.live()
-        self.take(found, **about)
+        self.take(sightings, **about)
 
     def on(self, since: float) -> None:
         """One pass after five minutes that finds GPUs idle since then."""
@@ -131,12 +131,12 @@ class Watch:
         self.data += 5 * MINUTE
 
     def take(
-        self, found: Collection[Sighting] = (), *, unknown: Collection[str] = (),
+        self, sightings: Collection[Sighting] = (), *, unknown: Collection[str] = (),
         live: Collection[str] = ("n1", "n2"), held: Collection[str] | None = None,
     ) -> None:  # fmt: skip
         """One pass now."""
         looked = WatchPass(
-            self.now, self.data, tuple(found), frozenset(unknown), frozenset(live),
+            self.now, self.data, tuple(sightings), frozenset(unknown), frozenset(live),
             held=None if held is None else frozenset(held),
         )  # fmt: skip
         done = advance(self.known(), looked, self.settings)
@@ -162,5 +162,5 @@ def opened(*sightings: Sighting, now: float = NOW) -> Advance:
     return advance((), WatchPass(now, now, sightings, live_nodes=nodes), WatchSettings())
 
 
-def renamed(one: Sighting, name: str) -> Sighting:
-    return replace(one, subject=replace(one.subject, name=name), text=coded("held-idle", "{name} is idle", name=name))
+def renamed(seen: Sighting, name: str) -> Sighting:
+    return replace(seen, subject=replace(seen.subject, name=name), text=coded("held-idle", "{name} is idle", name=name))

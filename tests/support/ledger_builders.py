@@ -116,7 +116,7 @@ def keep(path: Path, *entries: LedgerEntry) -> None:
 
 
 def kept(path: Path) -> dict[str, LedgerEntry]:
-    """What stands in a state file, by id."""
+    """The entries of a state file, by id."""
     with State(path).reading() as db:
         return {e.recommendation.id: e for e in ledger.entries(db)}
 

@@ -1,4 +1,4 @@
-"""What stands in a database, asked with plain sqlite3."""
+"""Rows of a database, read with plain sqlite3."""
 
 import sqlite3
 from collections.abc import Sequence

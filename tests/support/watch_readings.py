@@ -69,8 +69,8 @@ def _spans(values: np.ndarray, name: str) -> np.ndarray:
         coarse = np.fmax.reduce(rows, axis=2)
     else:
         count = np.isfinite(rows).sum(axis=2)
-        known = 5 if name == "observed" else np.where(count > 0, count, np.nan)
-        coarse = np.nan_to_num(rows).sum(axis=2) / known
+        observed = 5 if name == "observed" else np.where(count > 0, count, np.nan)
+        coarse = np.nan_to_num(rows).sum(axis=2) / observed
     return np.concatenate([coarse.astype(np.float32), values[:, -120:]], axis=1)
 
 

@@ -31,17 +31,17 @@ _SERIES = re.compile(r"kube_\w+")
 
 
 class Server:
-    """Answers by the name of the series; `told`: series -> labels and values. Keeps what was asked."""
+    """Answers by the name of the series; `reported`: series -> labels and values. Keeps the queries."""
 
     def __init__(self, reported: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
-        self.told, self.asked = reported, list[str]()
+        self.reported, self.asked = reported, list[str]()
 
     def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[SeriesAnswer]:
         self.asked += queries
         answers = []
         for query in queries:
             name = _SERIES.search(query)
-            rows = self.told.get(name.group() if name else "", ())
+            rows = self.reported.get(name.group() if name else "", ())
             labels = tuple({label: text for label, text in row.items() if label in kept} for row, _ in rows)
             answers.append(SeriesAnswer(labels, np.array([value for _, value in rows]).reshape(-1, 1)))
         return answers
@@ -90,7 +90,7 @@ def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
         for c in ("eu", "us")
     ]
     owners = ask(Server({"kube_pod_info": rows}), "a")
-    assert [owners.cluster_of(one, "ml", "a") for one in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
+    assert [owners.cluster_of(cluster, "ml", "a") for cluster in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
 
 
 def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
@@ -121,7 +121,7 @@ STORE = PodOwner("StatefulSet", "store")
 @pytest.mark.parametrize(
     ("span", "lives", "expected"),
     [
-        # What had a name before is kept apart where only the last is told.
+        # What had a name before is kept apart where only the last is reported.
         ((0, 24), [("b", 13)], [("", 0, 13), ("b", 13, 24)]),
         # A use begins with its pod where rows are coarser: minutes within an hour are where the pod was, and what is
         # far off is believed as measured.
@@ -189,7 +189,7 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
     pod = {"namespace": "ml", "pod": "a", "uid": "u"}
-    reported = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
+    reported = [({**pod, "container": name, "image": image_name}, 1.0) for name, image_name in images.items()]
     server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": reported})
     owners = ask(server, "a", requests={("ml", "a"): asking})
     assert [pod.image for pod in owners.pods["", "ml", "a"]] == [image]

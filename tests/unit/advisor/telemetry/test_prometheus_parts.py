@@ -77,12 +77,13 @@ def test_the_exporters_own_pod_is_no_workload(
     series: list[dict[str, str]], requesting: tuple[str, ...], pods: set[str]
 ) -> None:
     labels = tuple(
-        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
+        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **series_labels}
+        for n, series_labels in enumerate(series)
     )
     about = {label["UUID"]: About("n1", uuid=label["UUID"]) for label in labels}
     uses = dcgm_uses(
         SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0)), GRID, about, taken=set(),
-        intervals=dict.fromkeys(about, 60.0), key_of=lambda one: one["UUID"],
+        intervals=dict.fromkeys(about, 60.0), key_of=lambda series_labels: series_labels["UUID"],
         requesting={("ml", pod) for pod in requesting},
     )  # fmt: skip
     assert set(uses["pod"] if len(uses) else ()) == pods
@@ -118,26 +119,26 @@ def _of_port(*values: float) -> SeriesAnswer:
     return SeriesAnswer(({"instance": "n1:9100", "device": "mlx5_0", "port": "1"},), np.array([values]))
 
 
-@pytest.mark.parametrize("way", ["tx", "rx"])
-def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
-    grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[way]
-    answers = {f"fabric {way}_{one}": _of_port(5e9, 5e9) for one in ("mean", "p95", "max")}
-    answers |= {f"fabric {other}_{one}": _of_port(20e9, nan) for one in ("mean", "p95", "max")}
+@pytest.mark.parametrize("sent", ["tx", "rx"])
+def test_a_port_of_which_one_way_is_not_told_has_no_use(sent: str) -> None:
+    grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[sent]
+    answers = {f"fabric {sent}_{statistic}": _of_port(5e9, 5e9) for statistic in ("mean", "p95", "max")}
+    answers |= {f"fabric {other}_{statistic}": _of_port(20e9, nan) for statistic in ("mean", "p95", "max")}
     answers["fabric n"] = _of_port(60, 60)
     rows = exporter_ports(
         grid, answers, {RATE: _of_port(50e9)}, node_of=lambda _: "n1", gpu_counts={"n1": 1}, configured={}
     )
     for statistic in ("mean", "p95", "max"):
         np.testing.assert_allclose(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
-    np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
+    np.testing.assert_array_equal(rows.cells.column(f"{sent}_bytes_per_second_mean"), [[5e9, 5e9]])
 
 
-A, B = ({"UUID": f"GPU-{one}", "Hostname": "n1", "instance": "n1:9400"} for one in "ab")
+A, B = ({"UUID": f"GPU-{letter}", "Hostname": "n1", "instance": "n1:9400"} for letter in "ab")
 Told = tuple[Mapping[str, str], Sequence[float]]
 
 
 def answer(*series: Told) -> SeriesAnswer:
-    return SeriesAnswer(tuple(one for one, _ in series), np.array([values for _, values in series], dtype=float))
+    return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
 
 
 def rows_of(counts: Sequence[Told], **measures: Sequence[Told]) -> GpuRows:
@@ -163,7 +164,7 @@ def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
     held = [15, 60, 60, 60] if samples[0] == 30 else [60] * 4
     rows = rows_of(
         [(A, samples), *((of_pod, held) for of_pod in of_pods)],
-        gpu_util_mean=[(A, device), *((one, [value] * 4) for one, value in zip(of_pods, pods, strict=True))],
+        gpu_util_mean=[(A, device), *((of_pod, [value] * 4) for of_pod, value in zip(of_pods, pods, strict=True))],
     )
     assert rows.cells.column("gpu_util_mean")[0].tolist() == pytest.approx(expected)
     shares = rows.pods.values[1:].tolist() if rows.pods else None
@@ -189,12 +190,16 @@ def test_two_exporters_of_one_gpu_count_once_and_where_they_contradict_not_at_al
 def test_a_counter_that_stands_still_under_load_is_missing(
     gpus: tuple[Mapping[str, str], ...], use: float, traffic: float, is_known: bool
 ) -> None:
-    links = dict.fromkeys(f"nvlink_{way}_bytes_per_second_{one}" for way in ("tx", "rx") for one in ("mean", "p95"))
+    links = dict.fromkeys(
+        f"nvlink_{direction}_bytes_per_second_{statistic}"
+        for direction in ("tx", "rx")
+        for statistic in ("mean", "p95")
+    )
     sent = {name: [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus] for name in links}
     rows = rows_of([(gpu, [60] * 4) for gpu in gpus], gpu_util_mean=[(gpu, [use] * 4) for gpu in gpus], **sent)
     assert [np.isnan(rows.cells.column(name)).any() for name in links] == [not is_known] * 4
     reasons = [(absence["reason"], absence["node"], absence["metric"]) for absence in rows.absences]
-    expected = [("counter-never-moved", "n1", f"nvlink_{way}_bytes_per_second") for way in ("tx", "rx")]
+    expected = [("counter-never-moved", "n1", f"nvlink_{direction}_bytes_per_second") for direction in ("tx", "rx")]
     assert reasons == ([] if is_known else expected)
 
 
