@@ -217,10 +217,8 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
         return node if node in counts else None
 
     ports, hosts = _ports_and_hosts(asked, counts, gpu_node, reading.fabric_roles)
-    table = node_table(
-        gpus, ports, asked.agents, asked.given.get("node GPUs"), dmi=identity.dmi, kube=identity.labels,
-        catalog=catalog, declared=offered, clusters=identity.clusters, present=identity.present,
-    )  # fmt: skip
+    agents, agent_counts = asked.agents, asked.given.get("node GPUs")
+    table = node_table(gpus, ports, agents, agent_counts, identity=identity, catalog=catalog, declared=offered)
     readable = {node for (node, _, _), layer in ports.layers.items() if layer != "Ethernet"}
     failed = frozenset(_failed_collectors(asked, gpu_node)) - readable
     return ServerTables(gpus, ports, hosts, uses, table, requests, key_of, failed)

@@ -227,10 +227,9 @@ def table(state: KubeState, listed: int, labels: Mapping[str, str] | None = None
     cells.columns["observed_seconds"] = np.full((listed, 4), HOUR)
     about = {uuid: About("n1", n + first, "NVIDIA L40S", uuid=uuid) for uuid, n in cells.rows.items()}
     declared = {name: node for (_, name), node in state.nodes.items()}
-    gpus, ports, kube = GpuRows(cells, about), PortRows(Cells(GRID)), {"n1": labels or {}}
-    return node_table(
-        gpus, ports, {}, None, dmi={}, kube=kube, catalog=load_catalog(), declared=declared, clusters={}, present={},
-    )  # fmt: skip
+    gpus, ports, identity = GpuRows(cells, about), PortRows(Cells(GRID)), identity_of()
+    identity.labels["n1"] = labels or {}
+    return node_table(gpus, ports, {}, None, identity=identity, catalog=load_catalog(), declared=declared)
 
 
 @pytest.mark.parametrize(
