@@ -248,8 +248,7 @@ def earlier_runs(run: Run, files: Sequence[Path]) -> Earlier:
 def _fetched(
     files: Sequence[Path], sql: str, parameters: Mapping[str, object], say: Callable[[str], None] | None = None
 ) -> list[Any]:
-    """The rows of all databases that can be read, each with its file. `say`: reports the others, and it is an error that
-    none can be."""
+    """The rows of all databases that can be read, each with its file. `say`: reports the others; all is an error."""
     fetched: list[Any] = []
     problems: list[SkuwiseError] = []
     for path in files:

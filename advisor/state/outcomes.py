@@ -153,10 +153,7 @@ def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, see
 
 
 def _time(snapshot: PredictionSnapshot, after: Measure | None) -> tuple[float | None, str | None]:
-    """Time for the same work, after over before; None with the reason.
-
-    A service: GPU-seconds at work for each token. A job: the length of its steps, on as many GPUs.
-    """
+    """Time for the same work (GPU-seconds a token, or the length of a job's steps), after over before; else why not."""
     before = snapshot.before
     if snapshot.time_ratio is None:
         return None, "no time was predicted"
@@ -225,9 +222,13 @@ def _until_done(
     if least_hours is None or hours < least_hours:
         return None
     measured = realised(action, snapshot, position, seen)
-    undone = entry.last("regressed")
-    if undone is not None and position.since <= _seen_until(undone) and not _is_well(measured):
-        return None
+    undone, ratio, interval = entry.last("regressed"), measured.time_ratio, measured.predicted_time_ratio
+    if undone is not None and position.since <= _seen_until(undone):
+        saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
+        if saving is not None and predicted is not None and saving < BACK_SHARE * predicted.p50:
+            return None
+        if ratio is not None and interval is not None and ratio > interval.p90:
+            return None
     lead = "" if is_accepted else "Done without being accepted. "
     return LedgerEvent("done", now, BY_ITSELF, None, f"{lead}{position.evidence} {measured_words(measured)}", measured)
 
@@ -274,13 +275,6 @@ def _wrong(measured: Realised) -> str | None:
     if ratio is None or interval is None or measured.hours < SLOW_HOURS or ratio <= interval.p90 * (1 + SLOW_MARGIN):
         return None
     return f"Time for the same work: x{ratio:.2f}, above the predicted maximum of x{interval.p90:.2f} (p90)."
-
-
-def _is_well(measured: Realised) -> bool:
-    saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
-    saves = saving is None or predicted is None or saving >= BACK_SHARE * predicted.p50
-    ratio, interval = measured.time_ratio, measured.predicted_time_ratio
-    return saves and (ratio is None or interval is None or ratio <= interval.p90)
 
 
 def measured_words(measured: Realised) -> str:

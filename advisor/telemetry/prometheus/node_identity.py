@@ -60,9 +60,8 @@ class NodeIdentity:
         self, log: Log, state: KubeState, *, kube: Iterable[Labels] = (), hosts: Iterable[Labels] = (),
         exporter_pods: Iterable[Labels] = (), targets: Iterable[Labels] = (), agents: Iterable[str] = (),
     ) -> None:  # fmt: skip
-        """Labels of series that name nodes. `kube`: kube_node_info, kube_node_labels; `hosts`: node_uname_info;
-        `exporter_pods`: kube_pod_info of exporters; `targets`: series of dcgm-exporter; `agents`: names by our agent.
-        """
+        """`kube`: labels of kube_node_info and kube_node_labels; `hosts`: of node_uname_info; `exporter_pods`: of
+        kube_pod_info; `targets`: of dcgm-exporter's series; `agents`: names by our agent."""
         self.dmi: dict[str, Labels] = {}
         self.labels: dict[str, Labels] = {}
         self.present: dict[str, tuple[float, float]] = {}
@@ -348,11 +347,8 @@ def node_table(
 
 
 def _unlisted(offered: KubeNode, listed: int, gpus: Sequence[Gpu], replicas: str) -> int:
-    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, which are `gpus`.
-
-    Time slicing and HAMi offer each device twice or more, under its own name or as ``.shared``, MIG each instance:
-    devices are then those that the exporter lists, and those that their numbers show to be missing.
-    """
+    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, which are `gpus`. Time slicing, HAMi
+    and MIG offer a device several times: then those listed count, and those that their numbers show to be missing."""
     copies = int(replicas) if re.fullmatch(r"[1-9][0-9]{0,2}", replicas) else 1
     # How many pods share a device is not known: one device at least.
     shares = math.ceil(offered.shares / copies) if copies > 1 else min(offered.shares, 1)
