@@ -1,6 +1,4 @@
-"""What a server has (its kind, exporters and metrics, over which window and how often), and asking it for all that a
-frame is made of.
-"""
+"""What a server has (its kind, exporters, metrics, window and intervals), and what is asked of it for a frame."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def _with_owners(
     # Our agent's ids are made with the cluster in its configuration, the others with the series' own label.
     use_clusters = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
     uses = uses.assign(cluster=pd.Series(use_clusters, uses.index))
-    return owned(uses, owners, asked.grid, team_labels, requesting=requesting)
+    return owned(uses, owners, asked.grid, team_labels, requesting)
 
 
 def _recognize_server(reading: ServerReading, survey: Discovery, labels: Mapping[str, str], log: Log) -> None:

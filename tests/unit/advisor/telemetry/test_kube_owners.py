@@ -112,7 +112,7 @@ def became(uses: list[dict[str, object]], *pods: Pod) -> pd.DataFrame:
     for pod in pods:
         key = ("", "ml", pod.name)
         by_name[key] = (*by_name.get(key, ()), pod)
-    return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID)
+    return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID, (), {})
 
 
 STORE = PodOwner("StatefulSet", "store")
@@ -155,7 +155,7 @@ def test_an_exporters_daemonset_owns_no_work(
 ) -> None:
     pod = life("a", "u", -9, PodOwner("DaemonSet", owner), image)
     owners, containers = KubeOwners({("", "ml", "a"): (pod,)}), dict.fromkeys(requesting, frozenset({"main"}))
-    assert owned(pd.DataFrame([use("a", 0, 9)]), owners, GRID, requesting=containers).empty == is_left_out
+    assert owned(pd.DataFrame([use("a", 0, 9)]), owners, GRID, (), containers).empty == is_left_out
 
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
