@@ -88,6 +88,8 @@ def read_and_reason(
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
     from .core.frame import parts_of, together  # noqa: PLC0415
     from .pipeline import reason_on  # noqa: PLC0415
+    from .state.ledger import decisions_of  # noqa: PLC0415
+    from .state.outcomes import site_of  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     question = {"since": since, "until": until, "now": now}
@@ -111,8 +113,9 @@ def read_and_reason(
     verdicts = judge_groups(announced(), book, between=give_back)
     frame = together(outlines) if frame is None else frame
     fleet, ledger_values = fleet_of(frame), dict[str, Any]()
-    if ledger is not None and (state := ledger.of(fleet)) is not None:
-        ledger_values = {"decisions": state.decisions(now), "site": state.site(now)}
+    if ledger is not None:
+        entries = ledger.of(fleet).entries()
+        ledger_values = {"decisions": decisions_of(entries, now), "site": site_of(entries, now)}
     return frame, reason_on(
         verdicts, book, now, SEED, source=frame.source, with_market=with_market, identity=fleet, **ledger_values
     )

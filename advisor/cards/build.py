@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
+import pandas as pd
 
 from ..classify.features.rest import rested_since
 from ..classify.judge import judge
@@ -24,10 +25,10 @@ from ..core.ids import Named
 from ..core.scalars import known, records, text
 from ..core.timestamps import minute, span
 from ..core.verdict_types import WorkloadVerdict
-from ..recommend.energy_accounts import energy_accounts
-from ..recommend.pricing import PriceBook, with_costs
+from ..pipeline import Reasoned, reason_on
 from ..rulebook import Rulebook
 from ..state.cards import knows_less
+from ..state.ledger import configuration_words
 from ..telemetry.job_table import job_names
 
 Earlier = Sequence[tuple[float, float | None]]  # GPU-hours and SM activity of earlier runs of a series
@@ -52,10 +53,10 @@ _NOT_REPORTED = "not reported by this source"
 _CUT_SECONDS = 300.0
 
 _BY_ACTION = {
-    "reduce-gpus": "Reduce to {count} GPUs.", "mig-slice": "Move to MIG instances of {sku}.",
-    "move-sku": "Move to {sku}{node}.", "consolidate": "Consolidate on fewer nodes.",
-    "schedule-off": "Release its GPUs when not in use.", "swap-placement": "Swap its place with other work.",
-    "release": "Release its GPUs.", "lower-clock": "Lower the GPU clock.", "power-cap": "Set a power limit.",
+    "reduce-gpus": "Reduce to {to}.", "mig-slice": "Move to MIG instances: {to}.", "move-sku": "Move to {to}.",
+    "consolidate": "Consolidate on fewer nodes.", "schedule-off": "Release its GPUs when not in use.",
+    "swap-placement": "Swap its place with other work.", "release": "Release its GPUs.",
+    "lower-clock": "Lower the GPU clock.", "power-cap": "Set a power limit.",
 }  # fmt: skip
 _BY_BOTTLENECK = {
     "host-input": "Fix data loading first: waiting for input in {share:.0%} of its time.",
@@ -65,13 +66,6 @@ _BY_BOTTLENECK = {
     "pcie": "Reduce host-to-GPU copies: limited by PCIe in {share:.0%} of its time.",
     "latency": "Use larger batches or CUDA graphs: kernels too short for the GPU in {share:.0%} of its time.",
 }
-_BY_RULE = {
-    "idle": "Release its GPUs: idle.", "held-idle": "Release its GPUs: memory held, nothing running.",
-    "too-many-gpus": "Use fewer GPUs.", "memory-unused": "Use a GPU with less memory.",
-    "under-tier": "Use a faster GPU.",
-    "over-tier": "Use a cheaper GPU.", "idle-fabric": "Move to nodes without the fabric: it carries no traffic.",
-    "idle-nvlink": "Move to GPUs without NVLink: it carries no traffic.",
-}  # fmt: skip
 # Of what rests at its end: (code, text) by kind, or by whether it runs on.
 _BY_REST = {
     "interactive": ("notebook-idle", "Stop the session when it is not in use: idle for the last {rest}."),
@@ -81,8 +75,8 @@ _BY_REST = {
 }  # fmt: skip
 
 
-def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, advice: Advice | None) -> CodedText:
-    """What to do next. `advice`: None where there are no recommendations."""
+def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, advice: Advice) -> CodedText:
+    """What to do next."""
     seconds, total, unused = w.end - w.start, len(w.gpus), use.unused or 0
     life, is_long = span(seconds), seconds >= _UNUSED_SECONDS
     if w.features.get("fault_share", 0.0) > 0.0:
@@ -101,19 +95,16 @@ def next_step(w: WorkloadVerdict, judged: Judged, use: Use, state: CardState, ad
     if unused and is_long and w.gpu_part >= 1:
         used, text = total - unused, "Reduce to {used} GPU{s}: {unused} of {all} did nothing."
         return coded("card-unused-gpus", text, used=used, s="" if used == 1 else "s", unused=unused, all=total)
-    for r in advice.recommendations if advice else ():
+    for r in advice.recommendations:
         if r.workload == w.id and r.action in _BY_ACTION and not r.blocked_by and r.decision is None:
-            to, is_same_gpu = r.target, r.target.gpu_sku == r.source.gpu_sku and r.target.node_sku is not None
-            node = f" ({to.node_sku})" if to.node_sku and not is_same_gpu else ""
-            sku = (to.node_sku if is_same_gpu else to.gpu_sku) or "another GPU"
-            text = "Reduce to 1 GPU." if r.action == "reduce-gpus" and to.gpu_count == 1 else _BY_ACTION[r.action]
-            return coded(f"card-{r.action}", text, count=to.gpu_count, sku=sku, node=node)
+            return coded(f"card-{r.action}", _BY_ACTION[r.action], to=configuration_words(r.target))
     share = judged.time_shares.get(judged.bottleneck, 0.0)
     if judged.bottleneck in _BY_BOTTLENECK and share >= _MAIN_SHARE:
         return coded(f"card-{judged.bottleneck}", _BY_BOTTLENECK[judged.bottleneck], share=share)
-    for f in advice.findings if advice else ():
-        if f.workload == w.id and f.rule in _BY_RULE:
-            return coded(f"card-finding-{f.rule}", _BY_RULE[f.rule], finding=f.id)
+    for f in advice.findings:
+        if f.workload == w.id:
+            text = "Read the finding '{rule}': skuwise explain {finding}."
+            return coded(f"card-finding-{f.rule}", text, rule=f.rule, finding=f.id)
     peak = use.mem_peak_bytes / use.mem_total_bytes if use.mem_peak_bytes is not None and use.mem_total_bytes else 1.0
     sm = 1.0 if use.sm_active is None else use.sm_active
     if seconds >= _SMALL_SECONDS and w.gpu_part >= 1 and peak <= _SMALL_MEMORY and sm <= _SMALL_SM:
@@ -158,66 +149,46 @@ class Run:
         return Named(self.id, f"{self.name or 'workload'}{job}{pod}", self.name, self.nodes, tuple(aliases), when)
 
 
-@dataclass(frozen=True)
-class JudgedWindow:
-    """A window that cards are made from. `advice`: None where no workload of it has data enough for recommendations;
-    `now`: Unix seconds."""
-
-    frame: Frame
-    verdicts: Verdicts
-    workloads: tuple[WorkloadVerdict, ...]
-    prices: PriceBook
-    advice: Advice | None
-    now: float
-
-    def workload(self, run: Run) -> WorkloadVerdict | None:
-        """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives
-        its runs ids of their own."""
-        runs = [w for w in self.workloads if w.id == run.id] or [
-            w for w in self.workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)
-        ]
-        return min(runs, key=lambda w: abs(w.start - run.start), default=None)
+def workload_of(run: Run, workloads: Sequence[WorkloadVerdict]) -> WorkloadVerdict | None:
+    """The workload of a run: by its id, else the run of the same Slurm job that began nearest: a job table gives its
+    runs ids of their own."""
+    runs = [w for w in workloads if w.id == run.id] or [
+        w for w in workloads if w.scheduled.name == "slurm" and run.shown_job in _numbers(w)
+    ]
+    return min(runs, key=lambda w: abs(w.start - run.start), default=None)
 
 
-def judge_window(frame: Frame, book: Rulebook, now: float, *, with_moves: bool | None = None) -> JudgedWindow:
-    """Judge what was read. `with_moves`: whether recommendations are made; None: where some workload has the data for
-    them."""
-    verdicts = judge(frame, book)
-    prices = PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly)
-    if any(verdicts.waste_ready.values()) if with_moves is None else with_moves:
-        from ..pipeline import reason_on  # noqa: PLC0415 - of a card most jobs do without
-
-        advice = reason_on(verdicts, book, now, _SEED, source=frame.source).advice
-        return JudgedWindow(frame, verdicts, advice.workloads, prices, advice, now)
-    energy = energy_accounts(verdicts, with_costs(verdicts, prices), prices, book.energy)
-    return JudgedWindow(frame, verdicts, energy.workloads, prices, None, now)
+def judged_at(now: float, frame: Frame, book: Rulebook) -> Reasoned:
+    """What was read, judged at `now` (Unix seconds)."""
+    return reason_on(judge(frame, book), book, now, _SEED, source=frame.source)
 
 
 def card_of(
-    window: JudgedWindow, w: WorkloadVerdict, *, seen_until: float | None = None, begun: float | None = None,
-    earlier: Earlier | None = None, course: Course | None = None,
+    frame: Frame, reasoned: Reasoned, w: WorkloadVerdict, run: Run | None = None, *, earlier: Earlier | None = None,
+    course: Course | None = None,
 ) -> Card:  # fmt: skip
-    """The card of one workload. `seen_until`: the newest data of its nodes (None: the window's end). `begun`: when it
-    began: the window may hold only a part of it. `earlier`: None: those of the window. `course`: finer than that of
-    the window."""
-    is_cut = begun is not None and begun < w.start <= window.frame.window.start + _HOUR
-    start = begun if begun is not None and is_cut else w.start
-    newest = window.frame.window.end if seen_until is None else seen_until
+    """The card of one workload. `reasoned`: the frame, judged. `run`: the whole of it, of which the frame may hold only
+    a part. `earlier`: None: those of the frame. `course`: finer than that of the frame."""
+    is_cut = run is not None and run.start < w.start <= frame.window.start + _HOUR
+    start = run.start if run is not None and is_cut else w.start
+    newest = run.seen_until if run is not None and run.seen_until else frame.window.end
     scheduled, numbers = w.scheduled, _numbers(w)
-    state: CardState = "running" if abs(window.now - newest) <= _FRESH_SECONDS else "unknown"
+    advice, verdicts, book = reasoned.advice, reasoned.fleet.verdicts, reasoned.fleet.book
+    now = advice.generated_at
+    state: CardState = "running" if abs(now - newest) <= _FRESH_SECONDS else "unknown"
     running = (scheduled.state or "RUNNING").upper() in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
     if not running or w.end < newest - RUNNING_SECONDS:
         state = "ended"
-    rows = window.frame.workloads
+    rows = frame.workloads
     pods = rows.loc[rows["workload_id"] == w.id, "pod"] if "pod" in rows else ()
     pod = next((name for name in map(text, pods) if name), None)
-    use = _use_of(window.frame, window.verdicts, w)
+    use = _use_of(frame, verdicts, w)
     judged = Judged(
         w.kind.label, w.kind.confidence, w.bottleneck.label, w.bottleneck.confidence,
         {key: value for key, value in w.bottleneck.time_shares.items() if value > 0},
     )  # fmt: skip
-    nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
-    prices = [(window.prices.of(node), window.prices.per_gpu_hour(node)) for node in nodes]
+    nodes = [n for name in w.nodes if (n := verdicts.node(name)) is not None]
+    prices = [(book.of(node), book.per_gpu_hour(node)) for node in nodes]
     price = next((
         CardPrice(p.id, rate, p.basis, p.source, p.as_of, price_words(p))
         for p, rate in prices if p is not None and rate is not None
@@ -227,15 +198,15 @@ def card_of(
     return Card(
         id=w.id, series_id=w.series_id, name=w.name, cluster=next((n.cluster for n in nodes if n.cluster), None),
         scheduler=scheduled.name, job_id=numbers[-1] if numbers else None, namespace=w.owner.namespace, pod=pod,
-        owner=w.owner, generated_at=window.now, state=state, scheduler_state=scheduled.state,
+        owner=w.owner, generated_at=now, state=state, scheduler_state=scheduled.state,
         restarts=scheduled.restarts, start=start, end=w.end, elapsed_seconds=w.end - start, nodes=w.nodes,
         gpu_sku=w.gpu_sku, gpu_count=len(w.gpus), gpu_part=w.gpu_part, shared=w.shared, basis=w.basis,
-        gpu_hours=w.gpu_hours, asked=_asked(window.frame, w, pod), judged=judged, use=use,
-        course=course or _course_of(window.verdicts, w), kwh=w.energy.kwh if w.energy else None,
-        energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
+        gpu_hours=w.gpu_hours, asked=_asked(frame, w, pod), judged=judged, use=use,
+        course=course or course_of(w.start, w.end, verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")),
+        kwh=w.energy.kwh if w.energy else None, energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
         idle_usd=None if per_hour is None or idle is None else per_hour * idle, price=price,
-        compared=_compared(earlier_in(window, w) if earlier is None else earlier, per_hour),
-        next_step=next_step(w, judged, use, state, window.advice),
+        compared=_compared(earlier_in(advice.workloads, w) if earlier is None else earlier, per_hour),
+        next_step=next_step(w, judged, use, state, advice),
         missing=_missing(w, use, nodes, has_price=price is not None),
         data_since=w.start if w.start - start > _CUT_SECONDS else None,
     )  # fmt: skip
@@ -252,11 +223,11 @@ def _compared(earlier: Earlier, usd_per_gpu_hour: float | None) -> Compared | No
     return Compared(len(earlier), hours, median(sm) if sm else None, cost)
 
 
-def earlier_in(window: JudgedWindow, w: WorkloadVerdict) -> Earlier:
-    """Other runs of the same series in the window that began before this one."""
+def earlier_in(workloads: Sequence[WorkloadVerdict], w: WorkloadVerdict) -> Earlier:
+    """Other runs of the same series that began before this one."""
     return [
         (other.gpu_hours, other.features.get("sm_active"))
-        for other in window.workloads
+        for other in workloads
         if other.series_id == w.series_id and other.id != w.id and other.start < w.start and other.gpu_hours > 0
     ]
 
@@ -301,27 +272,21 @@ def _asked(frame: Frame, w: WorkloadVerdict, pod: str | None) -> Asked:
 
 def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_price: bool) -> Mapping[str, str]:
     reasons, shared = w.coverage.missing, "its GPUs are shared"
-    fabric = next((n.fabric.reason for n in nodes if n.fabric and n.fabric.reason), "no counters of a compute fabric")
-    if nodes and all(n.fabric is None for n in nodes):
-        fabric = "no fabric port is reported"
-    nvlink = reasons.get("nvlink_tx_bytes_per_second", "no NVLink counters")
-    if nodes and all(n.without_nvlink for n in nodes):
-        nvlink = "this GPU has no NVLink"
+    ports = [n.fabric.reason or "no counters of a compute fabric" for n in nodes if n.fabric]
+    nvlink = "this GPU has no NVLink" if nodes and all(n.without_nvlink for n in nodes) else "no NVLink counters"
     is_faulty = w.features.get("fault_share", 0.0) > 0.0
     idle = "the signals contradict one another" if is_faulty else "GPU activity is not measured"
+    power = shared if w.shared else "no energy counter and no power reading is available"
     why = {
         "sm_active": (use.sm_active, reasons.get("sm_active", _NOT_REPORTED)),
         "tensor_active": (use.tensor_active, reasons.get("tensor_active", _NOT_REPORTED)),
         "mem_peak_bytes": (use.mem_peak_bytes, reasons.get("mem_used_bytes", _NOT_REPORTED)),
-        "fabric": (use.fabric, fabric),
-        "nvlink": (use.nvlink, nvlink),
+        "fabric": (use.fabric, ports[0] if ports else "no fabric port is reported"),
+        "nvlink": (use.nvlink, reasons.get("nvlink_tx_bytes_per_second", nvlink)),
         "cpu": (use.cpu, "no host metrics in this source"),
         "disk": (use.disk_read_bytes_per_second, "no disk metrics in this source"),
         "idle_gpu_hours": (use.idle_gpu_hours, idle),
-        "kwh": (
-            w.energy and w.energy.kwh,
-            shared if w.shared else "no energy counter and no power reading is available",
-        ),
+        "kwh": (w.energy and w.energy.kwh, power),
         "cost_usd": (w.cost_usd, shared if w.shared and has_price else "no price for its nodes is known"),
     }
     return {name: reason for name, (value, reason) in why.items() if value is None}
@@ -332,23 +297,21 @@ def _use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
         value = w.features.get(key)
         return None if value is None or not math.isfinite(value) else min(max(float(value), 0.0), 1.0)
 
-    devices = frame.gpus[frame.gpus["gpu_uuid"].isin(w.gpus)] if len(frame.gpus) else frame.gpus
-    total = known(devices["mem_total_bytes"].max()) if len(devices) else None
+    def disk(name: str) -> float | None:
+        """Bytes per second of each of its nodes while it ran."""
+        rows = host[during & host[name].notna() & (host["observed_seconds"] > 0)]
+        return float(np.average(rows[name], weights=rows["observed_seconds"])) if len(rows) else None
+
+    host, total = frame.host, known(frame.gpus.loc[frame.gpus["gpu_uuid"].isin(w.gpus), "mem_total_bytes"].max())
+    during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
     top = share("mem_max")
     if top is None:
         top = known(verdicts.usage_of([w.id], "mem_used_ratio")["mem_used_ratio"].max())
-    disk: list[float | None] = [None, None]  # read and written: bytes per second of each of its nodes while it ran
-    if len(host := frame.host):
-        during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
-        for n, direction in enumerate(("read", "write")):
-            name = f"disk_{direction}_bytes_per_second_mean"
-            rows = host[during & host[name].notna() & (host["observed_seconds"] > 0)]
-            disk[n] = float(np.average(rows[name], weights=rows["observed_seconds"])) if len(rows) else None
     return Use(
         min(1.0, max(0.0, w.coverage.fraction)), share("sm_active"), share("tensor_utilization"),
         share("engine_active"), None if top is None or total is None else min(top, 1.0) * total, total,
-        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"), disk[0], disk[1],
-        *rests_of(verdicts, w),
+        share("fabric_utilization"), share("nvlink_utilization"), share("cpu"), share("io_wait"),
+        disk("disk_read_bytes_per_second_mean"), disk("disk_write_bytes_per_second_mean"), *rests_of(verdicts, w),
     )  # fmt: skip
 
 
@@ -371,24 +334,20 @@ def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, floa
     )
 
 
-def _course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
-    life = w.end - w.start
-    rows = verdicts.usage_of([w.id], "ts", "seconds", "sm", "c")
-    if life <= 0 or rows.empty:
-        return Course(w.start, 0.0)
-    count = min(COURSE_SPANS, max(1, round(life / 60.0)))
-    edges = w.start + life / count * np.arange(count + 1)
-    ends = rows["ts"].to_numpy(float)[:, None]
+def course_of(start: float, end: float, rows: pd.DataFrame) -> Course:
+    """SM and tensor activity of a life (Unix seconds) in spans of a minute or longer, from rows with their end `ts`,
+    their `seconds`, `sm` and `c`."""
+    if rows.empty or end <= start:
+        return Course(start, 0.0)
+    count = min(COURSE_SPANS, max(1, round((end - start) / 60.0)))
+    step = (end - start) / count
+    edges, ends = start + step * np.arange(count + 1), rows["ts"].to_numpy(float)[:, None]
     begins = ends - np.maximum(rows["seconds"].to_numpy(float), 1.0)[:, None]
     shared = np.maximum(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0)
     levels = []
     for name in ("sm", "c"):
-        values = rows[name].to_numpy(float)
-        measured = np.isfinite(values)
-        levels.append(tuple(map(course_level, values[measured] @ shared[measured], shared[measured].sum(axis=0))))
-    return Course(w.start, life / count, *levels)
-
-
-def course_level(total: float, weight: float) -> float | None:
-    """The mean activity of one span; None: no data."""
-    return round(min(max(float(total / weight), 0.0), 1.0), 2) if weight > 0 else None
+        measured = rows[name].notna().to_numpy()
+        total, weight = rows.loc[measured, name].to_numpy(float) @ shared[measured], shared[measured].sum(axis=0)
+        means = [float(part / whole) if whole > 0 else None for part, whole in zip(total, weight, strict=True)]
+        levels.append(tuple(None if mean is None else round(min(max(mean, 0.0), 1.0), 2) for mean in means))
+    return Course(start, step, *levels)

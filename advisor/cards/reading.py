@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,20 @@ import numpy as np
 import pandas as pd
 
 from ...rules.base.errors import NothingToDo, SkuwiseError
+from ..classify.judge import judge
 from ..core.advice_types import Fleet
-from ..core.card_types import COURSE_SPANS, Card, Course
+from ..core.card_types import Card, Course
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame, Window
-from ..core.ids import PREFIX_MIN, AmbiguousError, matching, unknown
+from ..core.ids import AmbiguousError, matching, unknown
 from ..core.scalars import known, records, text
 from ..rulebook import Rulebook
+from ..state.cards import spellings
 from ..telemetry.job_table import job_names
-from ..telemetry.source import Databases, PrometheusServer, Source
+from ..telemetry.source import Databases, Source
 from ..telemetry.sqlite.database import database_files, open_database
 from ..telemetry.sqlite.reader import file_spans
-from .build import Earlier, Run, card_of, course_level, earlier_in, judge_window
+from .build import Earlier, Run, card_of, course_of, earlier_in, judged_at, workload_of
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _NOTHING = "Use a Slurm job ID, a workload ID (w-...), a pod name, NAMESPACE/POD or a workload name."
@@ -39,53 +40,29 @@ _MATCHED, _NEAR = 5000, 500  # runs read of one file, and names compared with a 
 def find_runs(files: Sequence[Path], asked: str | None, say: Callable[[str], None]) -> list[Run]:
     """The runs in node databases that `asked` may name in any of its ways; None: the newest ones. A file that cannot be
     read is reported and left out; raises SkuwiseError where none can be."""
-    word = (asked or "").strip().encode("utf-8", "backslashreplace").decode()
-    begin = word if word.startswith("w-") else f"w-{word}"
-    parameters = {
-        "word": word, "job": word.rpartition("/")[2].partition("@")[0] or word,
-        "name": word.rpartition("@")[0] or word, "begin": begin,
-        "after": f"{begin}\uffff" if len(word) >= PREFIX_MIN else begin, "most": _NEAR if asked is None else _MATCHED,
-    }  # fmt: skip
     where = "" if asked is None else (
         "WHERE :word IN (workload_id, job_id, name, pod, namespace || '/' || pod) OR name = :name"
         " OR :job IN (job_id, array_job_id, array_job_id || '_' || array_task_id)"
         " OR workload_id BETWEEN :begin AND :after"
     )  # fmt: skip
-    columns = ", ".join(_COLUMNS)
     sql = (
-        f"SELECT DISTINCT w.*, u.node, n.cluster, n.last_seen FROM (SELECT {columns} FROM workloads {where}"  # noqa: S608
+        f"SELECT DISTINCT w.*, u.node, n.cluster, n.last_seen FROM (SELECT {', '.join(_COLUMNS)} FROM workloads {where}"  # noqa: S608
         " ORDER BY last_seen DESC LIMIT :most) w LEFT JOIN workload_gpus u ON u.workload_id = w.workload_id"
         " LEFT JOIN nodes n ON n.node = u.node"
     )
-    parts: list[tuple[Any, ...]] = []
-    problems: list[SkuwiseError] = []
-    for path in files:
-        try:
-            with open_database(path) as reader:
-                parts += [(*row, str(path)) for row in reader.fetch(sql, parameters)]
-        except SkuwiseError as error:
-            problems.append(error)
-            say(f"Ignored: {error}")
-    if problems and len(problems) == len(files):
-        raise problems[0]
-    return _runs_of(parts)
+    most = _NEAR if asked is None else _MATCHED
+    return _runs_of(_fetched(files, sql, {**spellings(asked or ""), "most": most}, say))
 
 
 def runs_in(frame: Frame) -> list[Run]:
     """The runs of a frame, as they are listed before one is chosen."""
-    newest, held = newest_data(frame), frame.uses.groupby("workload_id", sort=False)["node"].unique()
-    clusters = {row["node"]: row["cluster"] for row in records(frame.nodes)}
+    held, end = frame.uses.groupby("workload_id", sort=False)["node"].unique(), frame.window.end
+    nodes = {row["node"]: (row["cluster"], min(known(row["last_seen"]) or end, end)) for row in records(frame.nodes)}
     return _runs_of(
-        (*(row[name] for name in _COLUMNS), node, clusters.get(node), newest.get(node, frame.window.end), None)
+        (*(row[name] for name in _COLUMNS), node, *nodes.get(node, (None, end)), None)
         for row in records(frame.workloads)
         for node in (*held.get(row["workload_id"], ()),) or ("",)
     )
-
-
-def newest_data(frame: Frame) -> dict[str, float]:
-    """The end of the newest data of each node of a frame."""
-    ends = {row["node"]: known(row["last_seen"]) for row in records(frame.nodes)}
-    return {node: min(end, frame.window.end) for node, end in ends.items() if end is not None}
 
 
 def _runs_of(parts: Iterable[tuple[Any, ...]]) -> list[Run]:
@@ -176,56 +153,44 @@ class CardReading:
     def card(self, asked: str) -> CardsRead:
         """The card of the job that `asked` names. Raises NothingToDo where there is none, AmbiguousError for
         several."""
-        if isinstance(self.source, Databases):
-            return self._from_databases(self.source, asked)
-        return self._from_server(self.source, asked)
+        source, earlier, course = self.source, None, None
+        if isinstance(source, Databases):
+            files = database_files(source.paths)
+            runs = find_runs(files, asked, self.say)
+            run, others = named_run(asked, runs, self.command, lambda: find_runs(files, None, self.say))
+            places = tuple(Path(place) for place in run.places)
+            earlier, course = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places), fine_course(run)
+            spans, _, _ = file_spans(places)
+            span = life_window(run, self.now, min((start for start, _ in spans.values()), default=None))
+            life = self._frame(replace(source, paths=places), span.seconds, span.end)
+            fleet = _whole_fleet(life, files)
+        else:
+            life = self._frame(source, self.since, self.until)
+            run, others = named_run(asked, runs_in(life), self.command)
+            span, fleet = life_window(run, self.now), fleet_of(life)
+            begin = max(span.start, life.window.start)
+            if span.end - begin < life.window.seconds / 2:
+                workloads = judge(life, self.book).workloads
+                whole = workload_of(run, workloads)
+                earlier = earlier_in(workloads, whole) if whole is not None else None
+                life = self._frame(source, span.end - begin, span.end)
+        reasoned = judged_at(self.now, life, self.book)
+        w = workload_of(run, reasoned.advice.workloads)
+        if w is None:
+            what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
+            raise NothingToDo(what, "Check that the agent ran on its nodes.")
+        return CardsRead((card_of(life, reasoned, w, run, earlier=earlier, course=course),), fleet, others)
 
     def cards(self, wanted: Callable[[Card], bool]) -> CardsRead:
         """The cards of all workloads of the window that are `wanted`."""
         frame = self._frame(self.source, self.since, self.until)
-        window = judge_window(frame, self.book, self.now)
-        newest, begun = newest_data(frame), {run.id: run.start for run in runs_in(frame)}
-        cards = []
-        for w in window.workloads:
-            seen = max((newest[node] for node in w.nodes if node in newest), default=None)
-            cards.append(card_of(window, w, seen_until=seen, begun=begun.get(w.id)))
+        reasoned = judged_at(self.now, frame, self.book)
+        runs = {run.id: run for run in runs_in(frame)}
+        cards = (card_of(frame, reasoned, w, runs.get(w.id)) for w in reasoned.advice.workloads)
         return CardsRead(tuple(filter(wanted, cards)), fleet_of(frame))
-
-    def _from_databases(self, source: Databases, asked: str) -> CardsRead:
-        files = database_files(source.paths)
-        runs = find_runs(files, asked, self.say)
-        run, others = named_run(asked, runs, self.command, lambda: find_runs(files, None, self.say))
-        places = tuple(Path(place) for place in run.places)
-        earlier = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places)
-        spans, _, _ = file_spans(places)
-        span = life_window(run, self.now, min((start for start, _ in spans.values()), default=None))
-        frame = self._frame(replace(source, paths=places), span.seconds, span.end)
-        card = self._card(frame, run, earlier, fine_course(run))
-        return CardsRead((card,), _whole_fleet(frame, files), others)
-
-    def _from_server(self, source: PrometheusServer, asked: str) -> CardsRead:
-        frame = self._frame(source, self.since, self.until)
-        run, others = named_run(asked, runs_in(frame), self.command)
-        span, earlier, life = life_window(run, self.now), None, frame
-        begin = max(span.start, frame.window.start)
-        if span.end - begin < frame.window.seconds / 2:
-            window = judge_window(frame, self.book, self.now, with_moves=False)
-            whole = window.workload(run)
-            earlier = earlier_in(window, whole) if whole is not None else None
-            life = self._frame(source, span.end - begin, span.end)
-        return CardsRead((self._card(life, run, earlier),), fleet_of(frame), others)
 
     def _frame(self, source: Source, since: float, until: float | None) -> Frame:
         return source.read(self.book.catalog, since=since, until=until, now=self.now)
-
-    def _card(self, frame: Frame, run: Run, earlier: Earlier | None, course: Course | None = None) -> Card:
-        window = judge_window(frame, self.book, self.now)
-        w = window.workload(run)
-        if w is None:
-            what = f"No GPU data of {run.name or run.id}: nothing was observed while it ran."
-            raise NothingToDo(what, "Check that the agent ran on its nodes.")
-        seen = run.seen_until or None
-        return card_of(window, w, seen_until=seen, begun=run.start, earlier=earlier, course=course)
 
 
 def life_window(run: Run, now: float, begin: float | None = None) -> Window:
@@ -241,24 +206,19 @@ def life_window(run: Run, now: float, begin: float | None = None) -> Window:
 
 def fine_course(run: Run) -> Course | None:
     """SM and tensor activity of a run by its minutes; None: none of its beginning, or its life is too long for them."""
-    life = run.end - run.start
-    if not 0 < life <= _BY_MINUTES_SECONDS:
+    if run.end - run.start > _BY_MINUTES_SECONDS:
         return None
-    sums = np.zeros((COURSE_SPANS, 4))
     sql = (
-        "SELECT min(CAST((m.ts - :start) * :spans / :life AS INTEGER), :spans - 1) AS span,"
-        " sum(m.sm_active_mean), count(m.sm_active_mean), sum(m.tensor_active_mean), count(m.tensor_active_mean)"
-        " FROM gpu_minutes m JOIN (SELECT node, gpu_uuid, min(ts_start) AS a, max(ts_end) AS b FROM workload_gpus"
-        " WHERE workload_id = :id GROUP BY node, gpu_uuid) u ON u.gpu_uuid = m.gpu_uuid AND u.node = m.node"
-        " WHERE m.ts > :start AND m.ts <= :end + 59.0 AND m.ts > u.a AND m.ts <= u.b + 59.0 GROUP BY span"
+        "SELECT m.ts, 60.0, m.sm_active_mean, m.tensor_active_mean FROM gpu_minutes m JOIN (SELECT node, gpu_uuid,"
+        " min(ts_start) AS a, max(ts_end) AS b FROM workload_gpus WHERE workload_id = :id GROUP BY node, gpu_uuid) u"
+        " ON u.gpu_uuid = m.gpu_uuid AND u.node = m.node"
+        " WHERE m.ts > :start AND m.ts <= :end + 59.0 AND m.ts > u.a AND m.ts <= u.b + 59.0"
     )
-    parameters = {"start": run.start, "end": run.end, "life": life, "spans": COURSE_SPANS, "id": run.id}
-    for span, *values in _fetched([Path(place) for place in run.places], sql, parameters):
-        sums[span] += [value or 0.0 for value in values]
-    if not sums[:2, 1].any():  # minutes of its beginning are gone: hours are kept for longer
-        return None
-    sm, tensor = (tuple(map(course_level, sums[:, at], sums[:, at + 1])) for at in (0, 2))
-    return Course(run.start, life / COURSE_SPANS, sm, tensor)
+    rows = _fetched([Path(place) for place in run.places], sql, {"start": run.start, "end": run.end, "id": run.id})
+    table = pd.DataFrame([row[:4] for row in rows], columns=["ts", "seconds", "sm", "c"], dtype=float)
+    course = course_of(run.start, run.end, table)
+    # Minutes of its beginning may be gone: hours are kept for longer.
+    return None if all(level is None for level in course.sm_active[:2]) else course
 
 
 def earlier_runs(run: Run, files: Sequence[Path]) -> Earlier:
@@ -279,18 +239,28 @@ def earlier_runs(run: Run, files: Sequence[Path]) -> Earlier:
         f" FROM workload_gpus u WHERE u.workload_id IN ({runs}) GROUP BY u.workload_id"
     )
     by_run: dict[str, np.ndarray] = {}
-    for workload, *values in _fetched(files, sql, {"series": run.series_id, "id": run.id, "start": run.start}):
+    for workload, *values, _ in _fetched(files, sql, {"series": run.series_id, "id": run.id, "start": run.start}):
         by_run[workload] = by_run.get(workload, 0.0) + np.array([value or 0.0 for value in values])
     sums = [values.tolist() for values in by_run.values()]
     return [(hours, busy / seconds if seconds else None) for hours, busy, seconds in sums if hours > 0]
 
 
-def _fetched(files: Sequence[Path], sql: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
-    """The rows of all databases that can be read."""
+def _fetched(
+    files: Sequence[Path], sql: str, parameters: Mapping[str, object], say: Callable[[str], None] | None = None
+) -> list[Any]:
+    """The rows of all databases that can be read, each with its file. `say`: reports the others; all is an error."""
     fetched: list[Any] = []
+    problems: list[SkuwiseError] = []
     for path in files:
-        with suppress(SkuwiseError), open_database(path) as reader:
-            fetched += reader.fetch(sql, parameters or {})
+        try:
+            with open_database(path) as reader:
+                fetched += [(*row, str(path)) for row in reader.fetch(sql, parameters)]
+        except SkuwiseError as error:
+            problems.append(error)
+            if say is not None:
+                say(f"Ignored: {error}")
+    if say is not None and problems and len(problems) == len(files):
+        raise problems[0]
     return fetched
 
 
@@ -298,7 +268,7 @@ def _whole_fleet(frame: Frame, files: Sequence[Path]) -> Fleet:
     """The fleet of all databases: that of one job's nodes alone would begin another state file."""
     columns = {"nodes": ["node", "cluster", "machine_id"], "gpus": ["gpu_uuid", "parent_uuid", "node", "gpu_index"]}
     tables = {
-        table: pd.DataFrame(_fetched(files, f"SELECT {', '.join(names)} FROM {table}"), columns=names)  # noqa: S608
+        table: pd.DataFrame(_fetched(files, f"SELECT {', '.join(names)} FROM {table}", {}), columns=[*names, "file"])  # noqa: S608
         for table, names in columns.items()
     }
     return fleet_of(replace(frame, source={**frame.source, "databases": files}, **tables))

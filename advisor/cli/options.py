@@ -219,7 +219,7 @@ class StateOptions:
             return StateBeside(say)
         named = self.named()
         beside = StateBeside(say, State(named) if named else None, None if named else state_folder(os.environ))
-        beside.check()
+        beside.entries()  # an error before the telemetry is read, which takes time
         return beside
 
     def of(self, fleet: Fleet) -> State:
@@ -231,10 +231,7 @@ class StateOptions:
         named = self.named()
         if named is not None:
             return State(named)
-        state, warnings = state_of(_home(), fleet)
-        for sentence in warnings:
-            say(sentence)
-        return state
+        return state_of(_home(), fleet, say)
 
     def to_write(self, fleet: Fleet) -> State:
         """The same, with the fleet noted in it. Raises UsageError where the named file is another fleet's."""

@@ -194,7 +194,9 @@ def _queue(run: NotifyRun) -> None:
     now, messages = run.now, list[Message]()
     with run.state.reading() as db:
         events, informed = _ready(db, run)
-        notices, held = notices_of(events, run.recipients, informed, waiting(db, BATCH))
+        notices, held = notices_of(
+            events, run.recipients, informed, {message.to for message in waiting(db, now, BATCH)}
+        )
     for to, (items, keys) in notices.items():
         letter = incident_letter(items, to.team, now, run.watch, run.links)
         # A mail about one incident follows the one about its beginning.

@@ -27,7 +27,7 @@ from ..show.writers.csv import csv_text
 from ..state.deliveries import known, queue
 from ..state.file import State
 from ..state.fleets import StateBeside
-from ..state.ledger import mailed_since, note_mailed
+from ..state.ledger import decisions_of, mailed_since, note_mailed
 from ..state.outcomes import MoveOutcome, move_outcomes
 from ..telemetry.source import Source
 from .letters import Letter, compose, file_names, message_id, message_to, report_letter
@@ -260,7 +260,7 @@ def team_letters(
     are to be noted as reported (none without a state file). `noting`: what they propose is recorded, so that its
     readers can decide on it."""
     job.say(f"reading the week of {job.week.name} (Monday to Monday, UTC) ...")
-    job.beside.check()
+    job.beside.entries()  # what cannot be read is an error before the telemetry is read, which takes time
     advice = _read(job, job.week, job.beside)
     if job.week.end > job.now:
         text = f"The week is not over: this report ends at {minute(job.now)}."
@@ -277,9 +277,10 @@ def team_letters(
         job.say("no complete data of the week before: nothing to compare with")
     if noting:
         replace(ledger, say=job.say).note(advice, job.now)
-        # What was noted may have shown that a recommendation was done, or went back.
-        advice = marked(advice, ledger.decisions(job.now))
-    outcomes = move_outcomes(ledger.entries(), job.now)
+    entries = ledger.entries()
+    if noting:  # what was noted may have shown that a recommendation was done, or went back
+        advice = marked(advice, decisions_of(entries, job.now))
+    outcomes = move_outcomes(entries, job.now)
     reported: Mapping[str, frozenset[str]] = {}
     if ledger.state is not None:
         # By weeks, not by the clock: what was reported exactly a cooldown ago is reported again. What this week's mail
@@ -333,13 +334,12 @@ def send(job: ReportJob, state: State, environ: Mapping[str, str], clocks: Clock
     if teams:
         if not job.named:
             check_over(job.week, job.source.newest(job.now))
-        with state.kept_open():
-            for team, letter, proposed in team_letters(job, teams, noting=True):
-                at = clocks.now().wall_seconds
-                messages = [message_to(to, letter, batch, job.routes, at) for to in team.recipients]
-                with state.writing() as db:
-                    queue(db, messages, at)
-                    note_mailed(db, _told_key(team), proposed, at, job.week.end)
+        for team, letter, proposed in team_letters(job, teams, noting=True):
+            at = clocks.now().wall_seconds
+            messages = [message_to(to, letter, batch, job.routes, at) for to in team.recipients]
+            with state.writing() as db:
+                queue(db, messages, at)
+                note_mailed(db, _told_key(team), proposed, at, job.week.end)
     limits = {"mails_per_minute": job.settings.mails_per_minute, "only_team": job.only, "batch_prefix": BATCH}
     with state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
         tally = send_due(state, carriers, clocks, say=job.say, **limits)

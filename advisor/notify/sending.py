@@ -252,10 +252,9 @@ def send_due(
             open_.callback(carrier.close)
         with state.writing() as db:
             failed = deliveries.recover(db, began.wall_seconds)
-            ids = deliveries.due(db, began.wall_seconds, only_team, batch_prefix)
+            waiting = deliveries.waiting(db, began.wall_seconds, batch_prefix, only_team)
         refused += [f"{_recipient(message)}: {deliveries.KILLED}" for message in failed]
-        open_.enter_context(state.kept_open())
-        for id_ in ids:
+        for id_ in (message.id for message in waiting if not message.left_seconds):
             at = clocks.now().monotonic_seconds
             pause = max(60.0 - (at - recent[0]), 0.0) if len(recent) == mails_per_minute else 0.0
             if most_seconds is not None and at - began.monotonic_seconds + pause >= most_seconds:
@@ -291,9 +290,9 @@ def send_due(
         with suppress(StoreError), state.writing() as db:  # on a full disk: the next run does
             deliveries.let_go(db)
     with state.reading() as db:
-        waiting = deliveries.waiting(db, batch_prefix, only_team)
-        soonest = deliveries.next_attempt_seconds(db, clocks.now().wall_seconds, only_team, batch_prefix)
-    return Tally(sent, len(waiting), tuple(refused), tuple(down.values()), soonest)
+        waiting = deliveries.waiting(db, clocks.now().wall_seconds, batch_prefix, only_team)
+    soonest = min((message.left_seconds for message in waiting), default=0.0)
+    return Tally(sent, len({message.to for message in waiting}), tuple(refused), tuple(down.values()), soonest)
 
 
 def carriers_of(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.card_types import Card
 from ..core.ids import PREFIX_MIN
-from .file import from_json, rows, sqlite_text, to_json
+from .file import cells, from_json, sqlite_text
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -30,14 +30,12 @@ def keep(db: Database, cards: Iterable[Card], now: float, keep_seconds: float) -
             continue
         if any(knows_less(card, earlier) for earlier in _cards(db, "WHERE id = ?", [card.id])):
             continue
-        values: dict[str, object] = {
-            "id": card.id, "series_id": card.series_id, "name": card.name, "job_id": card.job_id,
-            "namespace": card.namespace, "pod": card.pod, "user": card.owner.user, "account": card.owner.account,
-            "ended_at": card.end, "kept_at": now, "card": to_json(replace(card, kept_at=now)),
-        }  # fmt: skip
-        texts = {key: sqlite_text(value) if isinstance(value, str) else value for key, value in values.items()}
-        names, marks = ", ".join(texts), ", ".join(f":{name}" for name in texts)
-        db.execute(f"INSERT OR REPLACE INTO cards ({names}) VALUES ({marks})", texts)  # noqa: S608 - names from here
+        row = cells(
+            id=card.id, series_id=card.series_id, name=card.name, job_id=card.job_id, namespace=card.namespace,
+            pod=card.pod, user=card.owner.user, account=card.owner.account, ended_at=card.end, kept_at=now,
+            card=replace(card, kept_at=now),
+        )  # fmt: skip
+        db.table("cards").upsert(row, pk="id")
         written += 1
     db.execute("DELETE FROM cards WHERE ended_at < ?", [now - keep_seconds])
     return written
@@ -51,18 +49,25 @@ def knows_less(card: Card, kept: Card) -> bool:
 def named(db: Database, asked: str) -> tuple[Card, ...]:
     """The cards that `asked` may name: by id or its beginning, job (with or without its cluster, or its array), name,
     pod or NAMESPACE/POD; the newest first."""
-    word = sqlite_text(asked.strip())
-    job = word.rpartition("/")[2].partition("@")[0] or word
-    space, _, pod = word.partition("/")
-    begin = word if word.startswith("w-") else f"w-{word}"
-    where = (
-        "WHERE id = ? OR name = ? OR pod = ? OR (namespace = ? AND pod = ?) OR (id >= ? AND id < ?) OR job_id = ?"
-        " OR (job_id >= ? AND job_id < ?) ORDER BY ended_at DESC LIMIT ?"
-    )
-    first = begin if len(word) >= PREFIX_MIN else f"{begin}\uffff"
     # Tasks of an array are 4711_0 and on; "`" follows "_".
-    tasks = (f"{job}_", f"{job}`")
-    return _cards(db, where, [word, word, word, space, pod, first, f"{begin}\uffff", job, *tasks, _LISTED])
+    where = (
+        "WHERE id = :word OR name = :word OR pod = :word OR (pod = :pod AND namespace || '/' || pod = :word)"
+        " OR id BETWEEN :begin AND :after OR job_id = :job OR (job_id >= :job || '_' AND job_id < :job || '`')"
+        " ORDER BY ended_at DESC LIMIT :most"
+    )
+    return _cards(db, where, {**spellings(asked), "most": _LISTED})
+
+
+def spellings(asked: str) -> dict[str, str]:
+    """What somebody typed, as the parameters of a query: the `word`, the `name` without its node, the `job` without its
+    cluster, the `pod` without its namespace, and the ids from `begin` to `after` that begin so."""
+    word = sqlite_text(asked.strip())
+    begin = word if word.startswith("w-") else f"w-{word}"
+    return {
+        "word": word, "name": word.rpartition("@")[0] or word, "pod": word.rpartition("/")[2],
+        "job": word.rpartition("/")[2].partition("@")[0] or word, "begin": begin,
+        "after": f"{begin}\uffff" if len(word) >= PREFIX_MIN else begin,
+    }  # fmt: skip
 
 
 def listed(db: Database, since: float, until: float | None, owners: Mapping[str, str | None]) -> tuple[Card, ...]:
@@ -80,6 +85,6 @@ def of_series(db: Database, series_id: str) -> tuple[Card, ...]:
     return _cards(db, "WHERE series_id = ? ORDER BY ended_at DESC LIMIT ?", [sqlite_text(series_id), _OF_SERIES])
 
 
-def _cards(db: Database, where: str, values: Sequence[object]) -> tuple[Card, ...]:
-    selected = rows(db, f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
+def _cards(db: Database, where: str, values: Sequence[object] | dict[str, object]) -> tuple[Card, ...]:
+    selected = db.query(f"SELECT card FROM cards {where}", values)  # noqa: S608 - constants of this file
     return tuple(from_json(Card, row["card"]) for row in selected)

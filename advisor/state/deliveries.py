@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from ...agent.base.safe_text import clean_text
-from .file import rows, sqlite_text
+from .file import cells, sqlite_text
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -80,24 +80,23 @@ def queue(db: Database, messages: Iterable[Message], now: float) -> int:
     Returns how many were added."""
     added = 0
     for message in messages:
-        whom = message.batch, message.team, message.channel, message.recipient
-        cells = *whom, message.message_id, clean_text(message.subject)
-        cursor = db.execute(
-            "INSERT INTO deliveries (batch, team, channel, recipient, message_id, subject, content, queued_at, state) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'due') ON CONFLICT DO NOTHING",
-            [*map(sqlite_text, cells), message.content, now],
-        )
-        if cursor.rowcount:
+        row = cells(
+            batch=message.batch, team=message.team, channel=message.channel, recipient=message.recipient,
+            message_id=message.message_id, subject=clean_text(message.subject), content=message.content, queued_at=now,
+            state="due",
+        )  # fmt: skip
+        id_ = db.table("deliveries").insert(row, ignore=True).last_pk
+        if id_ is not None:
             added += 1
-            pairs = [(cursor.lastrowid, sqlite_text(item)) for item in dict.fromkeys(message.items)]
-            db.conn.executemany("INSERT INTO delivery_items (delivery, item) VALUES (?, ?)", pairs)
+            items = [cells(delivery=id_, item=item) for item in dict.fromkeys(message.items)]
+            db.table("delivery_items").insert_all(items)
     return added
 
 
 def known(db: Database, batch: str) -> frozenset[tuple[str, str, str]]:
     """(team, channel, recipient) of all messages that a batch ever had."""
-    selected = rows(db, "SELECT team, channel, recipient FROM deliveries WHERE batch = ?", [sqlite_text(batch)])
-    return frozenset((row["team"], row["channel"], row["recipient"]) for row in selected)
+    sql = "SELECT team, channel, recipient FROM deliveries WHERE batch = ?"
+    return frozenset(db.execute(sql, [sqlite_text(batch)]).fetchall())
 
 
 def told(db: Database, items: Sequence[str]) -> Mapping[str, tuple[Told, ...]]:
@@ -107,45 +106,53 @@ def told(db: Database, items: Sequence[str]) -> Mapping[str, tuple[Told, ...]]:
         WHERE item IN (SELECT value FROM json_each(?)) ORDER BY id
     """
     selected: dict[str, tuple[Told, ...]] = {}
-    for row in rows(db, query, [msgspec.json.encode([*map(sqlite_text, items)]).decode()]):
+    for row in db.query(query, [msgspec.json.encode([*map(sqlite_text, items)]).decode()]):
         item = row.pop("item")
         selected[item] = (*selected.get(item, ()), Told(**row))
     return selected
 
 
-def waiting(db: Database, batch_prefix: str = "", only_team: str | None = None) -> frozenset[tuple[str, str, str]]:
-    """(team, channel, recipient) of whom a message has yet to reach, of batches whose names begin so."""
-    selected = _waiting(db, only_team, batch_prefix)
-    return frozenset((row["team"], row["channel"], row["recipient"]) for row in selected)
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that has yet to reach `to`: team, channel and recipient. `left_seconds`: until it may be tried."""
+
+    id: int
+    to: tuple[str, str, str]
+    left_seconds: float
 
 
-def due(db: Database, now: float, only_team: str | None = None, batch_prefix: str = "") -> list[int]:
-    """The ids of what may be tried at `now`, the oldest first; of one team, of batches whose names begin so."""
-    return [row["id"] for row in _waiting(db, only_team, batch_prefix) if _left_seconds(row, now) <= 0]
-
-
-def next_attempt_seconds(db: Database, now: float, only_team: str | None = None, batch_prefix: str = "") -> float:
-    """Seconds until the first message that waits is due; 0: now, or nothing waits."""
-    return min((_left_seconds(row, now) for row in _waiting(db, only_team, batch_prefix)), default=0.0)
+def waiting(db: Database, now: float, batch_prefix: str = "", only_team: str | None = None) -> list[Waiting]:
+    """The messages that wait, the oldest first; of one team, of batches whose names begin so."""
+    query = """
+        SELECT id, team, channel, recipient, attempts, next_attempt_at FROM deliveries
+        WHERE state IN ('due', 'sending') AND (?1 IS NULL OR team = ?1) AND substr(batch, 1, length(?2)) = ?2
+        ORDER BY id
+    """
+    messages = []
+    for id_, *to, attempts, next_at in db.execute(query, [only_team and sqlite_text(only_team), batch_prefix]):
+        # Nothing is put off for longer than its pause: a moment further away was dated by a clock that ran ahead.
+        left = (next_at or 0.0) - now
+        messages.append(Waiting(id_, tuple(to), left if 0 < left <= pause_seconds(attempts) else 0.0))
+    return messages
 
 
 def recover(db: Database, now: float) -> tuple[Told, ...]:
     """Take up what a killed sender had in hand: a message without a known end is due once more, and fails the second
-    time. Call it before `due`, as the only sender. Returns what failed."""
+    time. Call it before `waiting`, as the only sender. Returns what failed."""
     columns = "channel, team, recipient, message_id"
-    failed = rows(db, f"SELECT {columns} FROM deliveries WHERE state = 'sending' AND unsure > 0")  # noqa: S608 - ours
+    failed = db.execute(f"SELECT {columns} FROM deliveries WHERE state = 'sending' AND unsure > 0").fetchall()  # noqa: S608 - ours
     db.execute(
         "UPDATE deliveries SET state = iif(unsure > 0, 'failed', 'due'), ended_at = iif(unsure > 0, ?, NULL), "
         "unsure = unsure + 1, attempts = attempts + 1, next_attempt_at = NULL, reply = ? WHERE state = 'sending'",
         [now, KILLED],
     )
-    return tuple(Told(**row) for row in failed)
+    return tuple(Told(*row) for row in failed)
 
 
 def load(db: Database, id_: int) -> Message:
     """A message that waits, without its items."""
     columns = "batch, team, channel, recipient, message_id, subject, content"
-    return Message(**rows(db, f"SELECT {columns} FROM deliveries WHERE id = ?", [id_])[0])  # noqa: S608 - ours
+    return Message(*db.execute(f"SELECT {columns} FROM deliveries WHERE id = ?", [id_]).fetchone())  # noqa: S608 - ours
 
 
 def begin(db: Database, id_: int) -> None:
@@ -155,7 +162,7 @@ def begin(db: Database, id_: int) -> None:
 
 def end(db: Database, id_: int, reply: Reply, now: float) -> Reply:
     """Note what became of an attempt. Returns what is noted: ``refused`` also where the message is given up."""
-    row = rows(db, "SELECT attempts, unsure, first_attempt_at FROM deliveries WHERE id = ?", [id_])[0]
+    row = db.table("deliveries").get(id_)
     attempts, unsure = row["attempts"] + 1, row["unsure"] + (reply.result == "unsure")
     # A first attempt in the future was dated by a clock that ran ahead.
     first = min(row["first_attempt_at"] or now, now)
@@ -167,11 +174,9 @@ def end(db: Database, id_: int, reply: Reply, now: float) -> Reply:
     reply = Reply(result, clean_text(text, _MAX_REPLY))
     state = {"accepted": "sent", "refused": "failed"}.get(result, "due")
     next_at, ended_at = (now + pause_seconds(attempts), None) if state == "due" else (None, now)
-    db.execute(
-        "UPDATE deliveries SET state = ?, attempts = ?, unsure = ?, first_attempt_at = ?, next_attempt_at = ?, "
-        "ended_at = ?, reply = ? WHERE id = ?",
-        [state, attempts, unsure, first, next_at, ended_at, reply.text, id_],
-    )
+    changes = {"state": state, "attempts": attempts, "unsure": unsure, "first_attempt_at": first}
+    changes |= {"next_attempt_at": next_at, "ended_at": ended_at, "reply": reply.text}
+    db.table("deliveries").update(id_, changes)
     return reply
 
 
@@ -179,19 +184,3 @@ def let_go(db: Database) -> None:
     """Overwrite the contents of messages that are settled; they name users and money."""
     db.execute("PRAGMA secure_delete = ON").fetchall()
     db.execute("UPDATE deliveries SET content = NULL WHERE content IS NOT NULL AND state IN ('sent', 'failed')")
-
-
-def _waiting(db: Database, only_team: str | None = None, batch_prefix: str = "") -> list[dict[str, Any]]:
-    query = """
-        SELECT id, team, channel, recipient, attempts, next_attempt_at FROM deliveries
-        WHERE state IN ('due', 'sending') AND (?1 IS NULL OR team = ?1) AND substr(batch, 1, length(?2)) = ?2
-        ORDER BY id
-    """
-    return rows(db, query, [None if only_team is None else sqlite_text(only_team), sqlite_text(batch_prefix)])
-
-
-def _left_seconds(row: Mapping[str, Any], now: float) -> float:
-    """How long to wait yet. Nothing is put off for longer than its pause: a moment further away was dated by a clock
-    that ran ahead."""
-    left = (row["next_attempt_at"] or 0.0) - now
-    return left if 0 < left <= pause_seconds(row["attempts"]) else 0.0

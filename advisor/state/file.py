@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
@@ -30,15 +30,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 APPLICATION_ID = 0x736B7573  # "skus"
 VERSION = 1000  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
-_BUSY_SECONDS = 10.0
 _OTHER_FILE = "Use another file with --state."
-_LOCKED, _ROOM = "Try again after the other process ends.", "Nothing is lost: make room on the disk, then try again."
-_RIGHTS = "Check its permissions and those of its folder, or use --state."
-# What SQLite's errors begin with -> what to do; any other is damage.
-_REMEDIES = {
-    "BUSY": _LOCKED, "LOCKED": _LOCKED, "FULL": _ROOM, "IOERR": _ROOM, "READONLY": _RIGHTS, "CANTOPEN": _RIGHTS,
-    "PERM": _RIGHTS,
-}  # fmt: skip
+# The names of SQLite's errors, and what to do; any other error is damage.
+_REMEDIES = (
+    (("BUSY", "LOCKED"), "Try again after the other process ends."),
+    (("FULL", "IOERR"), "Nothing is lost: make room on the disk, then try again."),
+    (("READONLY", "CANTOPEN", "PERM"), "Check its permissions and those of its folder, or use --state."),
+)
 
 
 class DamagedStateError(StoreError):
@@ -95,12 +93,23 @@ def sqlite_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def cells(**values: object) -> dict[str, object]:
+    """A row of a table: None, numbers and bytes as they are, text that SQLite can keep, all else as JSON."""
+
+    def cell(value: object) -> object:
+        if isinstance(value, str):
+            return sqlite_text(value)
+        return value if value is None or isinstance(value, int | float | bytes) else to_json(value)
+
+    return {name: cell(value) for name, value in values.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """One state file. Each call opens it for as long as it takes; nothing is held in between."""
 
     path: Path
-    busy_seconds: float = _BUSY_SECONDS
+    busy_seconds: float = 10.0
 
     @contextmanager
     def reading(self) -> Iterator[Database]:
@@ -119,15 +128,14 @@ class State:
         """The file, begun where it is not there, in one transaction that the end of the block commits and an exception
         rolls back. Raises StoreError."""
         with self._told("written"):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # It names users and money.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(_private(self.path))
             with closing(self._connect("rw")) as connection:
                 # Of another's file nothing is changed, its journal mode neither. One transaction: another process may
                 # be beginning the file.
                 connection.execute("BEGIN")
                 self._is_ours(connection)
                 connection.execute("ROLLBACK")
+                connection.execute("PRAGMA foreign_keys = ON")
                 # A commit that was lost with the machine's power would send again what was sent.
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -141,9 +149,7 @@ class State:
         """Keep out others that ask for the same `lock`: one sender at a time, and one watch. `who`: the other, in
         words; it is waited for at most `wait_seconds`. A process that was killed holds nothing. Raises SkuwiseError."""
         with self._told("written"):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            place = self.path.with_name(f"{self.path.name}.{lock}.lock")
-            handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = _private(self.path.with_name(f"{self.path.name}.{lock}.lock"))
         last_try = time.monotonic() + wait_seconds
         try:
             while True:
@@ -159,37 +165,21 @@ class State:
         finally:
             os.close(handle)
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """For a block of many changes: else the end of each one folds the log into the file, which takes several times
-        as long. Raises StoreError."""
-        with self._told("written"):
-            connection = self._connect("rw")
-            connection.execute("PRAGMA schema_version").fetchone()
-        with closing(connection):
-            yield
-
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         # Where the folder is read-only a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
         # without a log the file is whole.
         if mode == "ro" and not os.access(self.path.parent, os.W_OK) and not Path(f"{self.path}-wal").exists():
             uri += "&immutable=1"
-        connection = sqlite3.connect(uri, uri=True, timeout=self.busy_seconds, isolation_level=None)
-        try:
-            connection.execute("PRAGMA foreign_keys = ON")
-        except sqlite3.Error:
-            connection.close()
-            raise
-        return connection
+        return sqlite3.connect(uri, uri=True, timeout=self.busy_seconds, isolation_level=None)
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """Whether it is a state file; False: it is empty. Raises StoreError for anything else, and for another major
         version."""
-        number, version, objects = (
-            int(connection.execute(sql).fetchone()[0])
-            for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-        )
+        number, version, objects = connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+            "FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
         if number == APPLICATION_ID and version // 1000 == VERSION // 1000:
             return True
         name = clean(str(self.path))
@@ -210,9 +200,10 @@ class State:
             raise StoreError(f"{sentence} {error.strerror}.", _OTHER_FILE) from error
         except (sqlite3.Error, UnicodeDecodeError) as error:
             sentence = f"{sentence} {clean(str(error)[:200])}."
-            kind = (getattr(error, "sqlite_errorname", None) or "").split("_")[1:2]
-            if kind and kind[0] in _REMEDIES:
-                raise StoreError(sentence, _REMEDIES[kind[0]]) from error
+            name = (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_")
+            for kinds, remedy in _REMEDIES:
+                if name.startswith(kinds):
+                    raise StoreError(sentence, remedy) from error
             remedy = f"Recover it (sqlite3 FILE .recover), or move it away. {_OTHER_FILE}"
             raise DamagedStateError(sentence, remedy) from error
 
@@ -231,8 +222,7 @@ def _begun(connection: sqlite3.Connection) -> Database:
     return _database(connection)
 
 
-def rows(db: Database, sql: str, parameters: Any = ()) -> list[dict[str, Any]]:  # noqa: ANN401 - as sqlite3 takes them
-    """The rows of a SELECT by the names of its columns."""
-    cursor = db.execute(sql, parameters)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+def _private(path: Path) -> int:
+    """A handle of a file for its owner alone, as is its folder: it names users and money."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -9,19 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.sanitize import clean
-from ..core.advice_types import Advice, Decision, Fleet
-from ..recommend.predict.calibration import NO_SITE, Site
+from ..core.advice_types import Advice, Fleet
+from ..core.formatting import counted
 from ..recommend.progress import observation_of
 from . import ledger
-from .file import DamagedStateError, State, from_json, rows, sqlite_text
-from .outcomes import ledger_events, site_of
+from .file import DamagedStateError, State, cells, from_json
+from .outcomes import ledger_events
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -49,19 +49,16 @@ def is_same(fleet: Fleet, recorded: Fleet) -> bool:
 
 
 def refuse_others(db: Database, fleet: Fleet, path: Path) -> None:
-    """Raises UsageError where the file at `path` was written for other fleets. Parts that label matchers cut out of one
-    server may share one."""
+    """Raises UsageError where the file at `path` was written for other fleets. Parts that matchers of the same labels
+    cut out of one server may share one."""
     fleets = fleets_in(db)
-    for recorded in fleets:
-        is_part = bool(fleet.match and recorded.match) and _label_names(fleet.match) == _label_names(recorded.match)
-        same_server = (fleet.server, dict(fleet.labels)) == (recorded.server, dict(recorded.labels))
-        if is_same(fleet, recorded) or (fleet.simulated == recorded.simulated and is_part and same_server):
-            return
-    if fleets:
-        mixed = any(recorded.simulated != fleet.simulated for recorded in fleets)
-        why = "simulated and real telemetry cannot share a file" if mixed else "the fleets have no GPU in common"
-        what = f"The state file {clean(str(path))} belongs to another fleet ({names_of(fleets)}), not to this source"
-        raise UsageError(f"{what} ({clean(fleet.name)}): {why}.", "Remove --state, or use another file.")
+    part, *parts = [(f.simulated, f.server, dict(f.labels), _label_names(f.match)) for f in (fleet, *fleets)]
+    if not fleets or any(is_same(fleet, recorded) for recorded in fleets) or (fleet.match and part in parts):
+        return
+    mixed = any(recorded.simulated != fleet.simulated for recorded in fleets)
+    why = "simulated and real telemetry cannot share a file" if mixed else "the fleets have no GPU in common"
+    what = f"The state file {clean(str(path))} belongs to another fleet ({names_of(fleets)}), not to this source"
+    raise UsageError(f"{what} ({clean(fleet.name)}): {why}.", "Remove --state, or use another file.")
 
 
 def names_of(fleets: Iterable[Fleet]) -> str:
@@ -72,8 +69,8 @@ def names_of(fleets: Iterable[Fleet]) -> str:
 def fleets_in(db: Database) -> tuple[Fleet, ...]:
     """The fleets that the file was written for, as they were seen so far; empty: none was noted yet."""
     members: dict[str, dict[str, str]] = {}
-    for row in rows(db, "SELECT fleet, member, node FROM fleet_members"):
-        members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
+    for id_, member, node in db.execute("SELECT fleet, member, node FROM fleet_members"):
+        members.setdefault(id_, {})[member] = node
     return tuple(
         Fleet(
             row["name"], bool(row["simulated"]), from_json(tuple[str, ...], row["match"]),
@@ -81,32 +78,24 @@ def fleets_in(db: Database) -> tuple[Fleet, ...]:
             nodes=frozenset(there.values()), sources=frozenset(), server=row["server"],
             labels=from_json(dict[str, str], row["labels"]), start=row["first_seen"], end=row["last_seen"],
         )
-        for row in rows(db, "SELECT * FROM fleets ORDER BY id")
+        for row in db.query("SELECT * FROM fleets ORDER BY id")
     )  # fmt: skip
 
 
 def note_fleet(db: Database, fleet: Fleet) -> None:
     """Record that the file is this fleet's: what was recorded of it stays, what is new is added."""
     id_ = _digest([fleet.simulated, fleet.match], 12)  # apart from other parts of a server that share the file
-    clusters = set(fleet.clusters)
-    for row in rows(db, "SELECT clusters FROM fleets WHERE id = ?", [id_]):
+    clusters, first, last = set(fleet.clusters), fleet.end, fleet.end
+    for row in db.table("fleets").rows_where("id = ?", [id_]):
         clusters |= from_json(frozenset[str], row["clusters"])
-    db.execute(
-        "INSERT INTO fleets (id, name, simulated, match, clusters, server, labels, first_seen, last_seen) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name, "
-        "clusters = excluded.clusters, server = excluded.server, labels = excluded.labels, "
-        "last_seen = max(last_seen, excluded.last_seen)",
-        [
-            id_, sqlite_text(fleet.name), fleet.simulated, json.dumps([sqlite_text(text) for text in fleet.match]),
-            json.dumps(sorted(clusters)), sqlite_text(fleet.server), json.dumps(dict(sorted(fleet.labels.items()))),
-            fleet.end, fleet.end,
-        ],
+        first, last = row["first_seen"], max(last, row["last_seen"])
+    row = cells(
+        id=id_, name=fleet.name, simulated=fleet.simulated, match=fleet.match, clusters=sorted(clusters),
+        server=fleet.server, labels=dict(sorted(fleet.labels.items())), first_seen=first, last_seen=last,
     )  # fmt: skip
-    db.conn.executemany(
-        "INSERT INTO fleet_members (fleet, member, node, last_seen) VALUES (?, ?, ?, ?) ON CONFLICT (fleet, member) "
-        "DO UPDATE SET node = excluded.node, last_seen = max(last_seen, excluded.last_seen)",
-        [(id_, sqlite_text(member), sqlite_text(node), fleet.end) for member, node in fleet.members.items()],
-    )
+    db.table("fleets").upsert(row, pk="id")
+    members = (cells(fleet=id_, member=key, node=node, last_seen=fleet.end) for key, node in fleet.members.items())
+    db.table("fleet_members").upsert_all(members, pk=("fleet", "member"))
 
 
 def state_files(folder: Path) -> list[Path]:
@@ -117,39 +106,35 @@ def state_files(folder: Path) -> list[Path]:
         raise StoreError(f"{folder} cannot be read: {error.strerror}.", "Use --state to name a file.") from error
 
 
-def state_of(folder: Path, fleet: Fleet) -> tuple[State, tuple[str, ...]]:
+def state_of(folder: Path, fleet: Fleet, say: Callable[[str], None]) -> State:
     """The fleet's state file (of several the one that shares most GPUs, then the one used last), or where it is to be
-    begun; and warnings about damaged files. Raises StoreError where none fits and one cannot be read for now."""
-    warnings: list[str] = []
+    begun. `say` reports damaged files. Raises StoreError where none fits and one cannot be read for now."""
     candidates: list[tuple[int, float, Path]] = []
     taken: set[Path] = set()
     unreadable: StoreError | None = None
     for path in state_files(folder):
-        taken.add(path)
+        fleets: tuple[Fleet, ...] | None = None
         try:
             with State(path).reading() as db:
                 fleets = fleets_in(db)
         except DamagedStateError as error:
-            warnings.append(f"ignored: {error.message}")
-            continue
+            say(f"ignored: {error.message}")
         except StoreError as error:
             unreadable = unreadable or error
-            continue
-        if not fleets:
-            taken.remove(path)  # another process is beginning it, or was killed when it did
-        for recorded in fleets:
-            if recorded.match == fleet.match and is_same(fleet, recorded):
-                candidates.append((len(fleet.members.keys() & recorded.members.keys()), recorded.end, path))
+        if fleets != ():  # else another process is beginning it, or was killed when it did
+            taken.add(path)
+        candidates += [
+            (len(fleet.members.keys() & recorded.members.keys()), recorded.end, path)
+            for recorded in fleets or ()
+            if recorded.match == fleet.match and is_same(fleet, recorded)
+        ]
     if candidates:
-        return State(max(candidates)[2]), tuple(warnings)
+        return State(max(candidates)[2])
     if unreadable is not None:
         raise unreadable
-    stem, number = file_stem(fleet), 1
-    path = folder / f"{stem}.db"
-    while path in taken:
-        number += 1
-        path = folder / f"{stem}-{number}.db"
-    return State(path), tuple(warnings)
+    stem = file_stem(fleet)
+    names = (f"{stem}.db", *(f"{stem}-{number}.db" for number in range(2, len(taken) + 2)))
+    return State(next(folder / name for name in names if folder / name not in taken))
 
 
 def file_stem(fleet: Fleet) -> str:
@@ -173,7 +158,8 @@ class StateBeside:
     """The state file beside one advice.
 
     `state`: the file that was named, or the fleet's own once `of` has found it; None: none is used. `folder`: of the
-    files of all fleets, where none was named. `fleet`: whose telemetry is read, once it is known.
+    files of all fleets, where none was named: one that cannot be read is then reported, else it is an error. `fleet`:
+    whose telemetry is read, once it is known.
     """
 
     say: Callable[[str], None]
@@ -181,34 +167,24 @@ class StateBeside:
     folder: Path | None = None
     fleet: Fleet | None = None
 
-    @property
-    def is_named(self) -> bool:
-        """Whether the user asked for this file."""
-        return self.state is not None and self.folder is None
-
-    def check(self) -> None:
-        """Raises StoreError where a named file cannot be read: before telemetry is, which takes time."""
-        if self.is_named:
-            self.entries()
-
     def of(self, fleet: Fleet | None) -> StateBeside:
         """The state file of a fleet; as it is where its fleet is known already. Raises UsageError where the named file
         is another fleet's, StoreError where it cannot be read."""
         if fleet is None or self.fleet is not None:
             return self
-        if self.folder is None:
-            if self.state is not None:
-                with self.state.reading() as db:
-                    refuse_others(db, fleet, self.state.path)
-            return replace(self, fleet=fleet)
+        state, folder = self.state, self.folder
         try:
-            state, warnings = state_of(self.folder, fleet)
+            if folder is not None:
+                state = state_of(folder, fleet, self.say)
+            elif state is not None:
+                with state.reading() as db:
+                    refuse_others(db, fleet, state.path)
         except StoreError as error:
+            if folder is None:
+                raise
             self.say(f"no ledger: {error}")
-            return replace(self, folder=None, fleet=fleet)
-        for sentence in warnings:
-            self.say(sentence)
-        return replace(self, state=state, fleet=fleet)
+            folder = None
+        return replace(self, state=state, folder=folder, fleet=fleet)
 
     def entries(self) -> tuple[ledger.LedgerEntry, ...]:
         """The entries of the ledger. Raises StoreError if it was named."""
@@ -218,45 +194,28 @@ class StateBeside:
             with self.state.reading() as db:
                 return ledger.entries(db)
         except StoreError as error:
-            if self.is_named:
+            if self.folder is None:
                 raise
             self.say(f"no ledger: {error}")
             return ()
 
-    def decisions(self, now: float) -> Mapping[str, Decision]:
-        """What somebody decided, by recommendation, as far as it holds at `now`. Raises StoreError if it was named."""
-        decisions = {entry.recommendation.id: entry.decision(now) for entry in self.entries()}
-        return {id_: decision for id_, decision in decisions.items() if decision.state not in ("proposed", "expired")}
-
-    def site(self, now: float) -> Site:
-        """What the moves that were done here say of predictions; nothing where there is no ledger to read."""
-        try:
-            # What cannot be read was said when decisions were asked for.
-            return site_of(replace(self, say=lambda _: None).entries(), now)
-        except StoreError:
-            return NO_SITE
-
     def note(self, advice: Advice, now: float) -> None:
         """Record what the advice recommends and what became of earlier recommendations, and report it."""
-        state = replace(self, say=lambda _: None).of(advice.fleet).state
-        if state is None:
-            return
+        beside = replace(self, say=lambda _: None).of(advice.fleet)
         try:
-            if not advice.recommendations:
-                with state.reading() as db:
-                    if not ledger.entries(db):
-                        return  # nothing to begin a file for
-            with state.writing() as db:
+            if beside.state is None or not (advice.recommendations or beside.entries()):
+                return  # nothing to begin a file for
+            with beside.state.writing() as db:
                 if advice.fleet is not None:
                     note_fleet(db, advice.fleet)
-                events = ledger_events(ledger.entries(db), observation_of(advice), now)
-                new = ledger.note(db, advice, now, events)
+                seen = observation_of(advice)
+                events = ledger_events(ledger.entries(db), seen, now)
+                new = ledger.note(db, advice, seen, now, events)
         except StoreError as error:
             self.say(f"not recorded in the ledger: {error}")
             return
         for id_, event in events:
             if event.act in ("done", "regressed"):
                 self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
-        count = len(advice.recommendations)
-        noun = "recommendation" if count == 1 else "recommendations"
-        self.say(f"{count} {noun} recorded in {state.path} ({new} new)")
+        noun = counted(len(advice.recommendations), "recommendation")
+        self.say(f"{noun} recorded in {beside.state.path} ({new} new)")

@@ -4,14 +4,14 @@ commits what it made of it in one transaction: no decision of a person comes in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
 from ..core.incident_types import Advance, Incident, IncidentEvent, Sighting
 from ..core.timestamps import minute
-from .file import from_json, rows, sqlite_text, to_json
+from .file import cells, from_json, sqlite_text
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -39,10 +39,9 @@ def listed(db: Database, resolved_since: float | None = None) -> tuple[Incident,
 
 def commit(db: Database, advance: Advance) -> None:
     """Write what a pass changed; forget what was resolved more than 90 days before the newest pass."""
-    cells = ({name: getattr(incident, name) for name in _COLUMNS} for incident in advance.incidents)
-    db.table("incidents").upsert_all(({**row, "sighting": to_json(row["sighting"])} for row in cells), pk="id")
-    events = ({"incident": event.incident_id, "number": event.number, "kind": event.kind, "at": event.at}
-              for event in advance.events)  # fmt: skip
+    incidents = [cells(**{name: getattr(incident, name) for name in _COLUMNS}) for incident in advance.incidents]
+    db.table("incidents").upsert_all(incidents, pk="id")
+    events = [cells(incident=e.incident_id, number=e.number, kind=e.kind, at=e.at) for e in advance.events]
     db.table("incident_events").insert_all(events, pk=("incident", "number"), ignore=True)
     old = f"SELECT id FROM incidents WHERE resolved_at < {_NEWEST} - ?"  # noqa: S608 - ours
     db.execute(f"DELETE FROM incident_events WHERE incident IN ({old})", [KEPT_SECONDS])  # noqa: S608 - ours
@@ -53,7 +52,7 @@ def untold(db: Database, unprinted: bool = False) -> tuple[tuple[IncidentEvent, 
     """The events that are not settled, the oldest first, each with its incident as it is now. `unprinted`: without
     those that a dry run has printed."""
     where = "settled = 0 AND printed = 0" if unprinted else "settled = 0"
-    events = rows(db, f"SELECT * FROM incident_events WHERE {where} ORDER BY rowid")  # noqa: S608 - ours
+    events = db.query(f"SELECT * FROM incident_events WHERE {where} ORDER BY rowid")  # noqa: S608 - ours
     selected = _incidents(db, f"id IN (SELECT incident FROM incident_events WHERE {where})")  # noqa: S608 - ours
     incidents = {incident.id: incident for incident in selected}
     return tuple(
@@ -81,21 +80,20 @@ def snooze(db: Database, incident_id: str, until: float) -> Incident:
 
 
 def _decide(db: Database, incident_id: str, changes: dict[str, Any]) -> Incident:
-    before = next(iter(_incidents(db, "id = ?", [incident_id])), None)
     what = f"No incident {quoted(incident_id)}."
-    if before is not None and before.resolved_at is not None:
+    for before in _incidents(db, "id = ?", [incident_id]):
+        if before.resolved_at is None:
+            db.table("incidents").update(incident_id, changes)
+            return replace(before, **changes)
         what = f"Incident {before.id} was resolved on {minute(before.resolved_at)}."
-    elif before is not None:
-        db.table("incidents").update(incident_id, changes)
-        return _incidents(db, "id = ?", [incident_id])[0]
     raise UsageError(what, "Run 'skuwise incidents list' for the open ones.")
 
 
 def _incidents(db: Database, where: str, parameters: Sequence[object] = ()) -> tuple[Incident, ...]:
-    selected = rows(db, f"SELECT * FROM incidents WHERE {where} ORDER BY opened_at, id", parameters)  # noqa: S608 - ours
+    sql = f"SELECT * FROM incidents WHERE {where} ORDER BY opened_at, id"  # noqa: S608 - ours
     return tuple(
         Incident(**{
             **row, "sighting": from_json(Sighting, row["sighting"]), "resolution_told": bool(row["resolution_told"])
         })
-        for row in selected
+        for row in db.query(sql, parameters)
     )  # fmt: skip

@@ -6,8 +6,8 @@ Plain functions over an open state file; several of them may run in one transact
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
 
 from ...rules.base.typed import Moment
@@ -15,16 +15,8 @@ from ..core.advice_types import Advice, Configuration, Decision, Interval, Recom
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.moves import BY_ACTION
-from ..recommend.progress import (
-    Observation,
-    PredictionSnapshot,
-    WorkloadAddress,
-    measure,
-    observation_of,
-    serves,
-    source_words,
-)
-from .file import from_json, rows, sqlite_text, to_json
+from ..recommend.progress import Observation, PredictionSnapshot, WorkloadAddress, measure, serves
+from .file import cells, from_json
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -60,8 +52,6 @@ class Realised:
 Act = Literal[
     "proposed", "accepted", "snoozed", "dismissed", "reopened", "done", "measured", "regressed", "expired"
 ]  # fmt: skip
-_Deciding = Literal["accepted", "snoozed", "dismissed", "done", "regressed"]
-_DECIDING: tuple[_Deciding, ...] = ("accepted", "snoozed", "dismissed", "done", "regressed")
 # Who adds what telemetry shows, and not a person.
 BY_ITSELF = "skuwise"
 # A recommendation that nothing proposed for so long is no longer open. Advice looks back 14 days by default: after 30
@@ -126,7 +116,7 @@ def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: floa
         state = event.act
         if state == "reopened" or (state == "proposed" and any(e.act == "done" for e in events)):
             break
-        if state in _DECIDING:
+        if state in ("accepted", "snoozed", "dismissed", "done", "regressed"):
             if (state == "snoozed" and (event.until or 0.0) <= now) or (state == "regressed" and over):
                 break
             by = None if event.by == BY_ITSELF else event.by
@@ -139,48 +129,48 @@ def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: floa
 def entries(db: Database) -> tuple[LedgerEntry, ...]:
     """All that was ever proposed, by id."""
     histories: dict[str, list[LedgerEvent]] = {}
-    for row in rows(db, "SELECT * FROM decisions ORDER BY seq"):
-        realised = from_json(Realised, row["realised"]) if row["realised"] is not None else None
-        event = LedgerEvent(row["act"], row["at"], row["by"], row["until"], row["why"], realised)
-        histories.setdefault(row["recommendation"], []).append(event)
+    for _, id_, act, at, by, until, why, realised in db.execute("SELECT * FROM decisions ORDER BY seq"):
+        event = LedgerEvent(act, at, by, until, why, from_json(Realised, realised) if realised is not None else None)
+        histories.setdefault(id_, []).append(event)
     return tuple(
         LedgerEntry(
             from_json(Recommendation, row["recommendation"]), row["about"], row["source"],
             from_json(PredictionSnapshot, row["snapshot"]) if row["snapshot"] is not None else None,
             row["first_proposed"], row["last_proposed"], tuple(histories.get(row["id"], ())),
         )
-        for row in rows(db, "SELECT * FROM recommendations ORDER BY id")
+        for row in db.query("SELECT * FROM recommendations ORDER BY id")
     )  # fmt: skip
+
+
+def decisions_of(entries: Iterable[LedgerEntry], now: float) -> dict[str, Decision]:
+    """What somebody decided, or telemetry showed, by recommendation, as far as it holds at `now`."""
+    decisions = {entry.recommendation.id: entry.decision(now) for entry in entries}
+    return {id_: decision for id_, decision in decisions.items() if decision.state not in ("proposed", "expired")}
 
 
 def add(db: Database, id_: str, event: LedgerEvent) -> None:
     """Add an event to a recommendation that was proposed before."""
-    realised = to_json(event.realised) if event.realised is not None else None
-    why = sqlite_text(event.why) if event.why is not None else None
-    db.execute(
-        "INSERT INTO decisions (recommendation, act, at, by, until, why, realised) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [id_, event.act, event.at, sqlite_text(event.by), event.until, why, realised],
-    )
+    event_cells = {field.name: getattr(event, field.name) for field in fields(event)}
+    db.table("decisions").insert(cells(recommendation=id_, **event_cells))
 
 
-def note(db: Database, advice: Advice, now: float, observed: Sequence[tuple[str, LedgerEvent]] = ()) -> int:
-    """Record what an advice recommends at `now` (Unix seconds), what its telemetry shows of recommendations that are
-    known (`observed`, by their ids), and what expired meanwhile. Returns how many are new."""
+def note(
+    db: Database, advice: Advice, seen: Observation, now: float, observed: Sequence[tuple[str, LedgerEvent]] = ()
+) -> int:
+    """Record what an advice recommends at `now` (Unix seconds), what its telemetry (`seen`) shows of recommendations
+    that are known (`observed`, by their ids), and what expired meanwhile. Returns how many are new."""
     # Where telemetry is of a later time than the clock, it is not the ledger that is dated wrong.
     if advice.end <= now + _CLOCK_DOUBT_SECONDS:
         # Dated by a clock that ran ahead they would stay open for as long again.
-        db.execute(
-            "UPDATE recommendations SET last_proposed = ?, first_proposed = min(first_proposed, ?) "
-            "WHERE last_proposed > ?",
-            [now, now, now + _CLOCK_DOUBT_SECONDS],
-        )
+        changes = "last_proposed = ?1, first_proposed = min(first_proposed, ?1)"
+        sql = f"UPDATE recommendations SET {changes} WHERE last_proposed > ?2"  # noqa: S608 - ours
+        db.execute(sql, [now, now + _CLOCK_DOUBT_SECONDS])
     earlier = {entry.recommendation.id: entry for entry in entries(db)}
     for id_, event in observed:
         earlier[id_] = replace(earlier[id_], events=(*earlier[id_].events, event))
     events = list(observed)
     proposed = {r.id: r for r in advice.recommendations}
-    seen, workloads = observation_of(advice), {w.id: w for w in advice.workloads}
-    nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
+    workloads, nodes = {w.id: w for w in advice.workloads}, {f.id: ", ".join(f.nodes) for f in advice.findings}
     for r in proposed.values():
         old, workload = earlier.get(r.id), workloads.get(r.workload or "")
         about = workload.name if workload else next((nodes[f] for f in r.findings if nodes.get(f)), "")
@@ -188,16 +178,12 @@ def note(db: Database, advice: Advice, now: float, observed: Sequence[tuple[str,
         # What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new.
         if old is not None and (snapshot is None or old.decision(now).state in ("accepted", "done")):
             snapshot = old.snapshot or snapshot
-        db.execute(
-            "INSERT INTO recommendations (id, action, about, source, first_proposed, last_proposed, recommendation, "
-            "snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET action = excluded.action, "
-            "about = excluded.about, source = excluded.source, recommendation = excluded.recommendation, "
-            "snapshot = excluded.snapshot, last_proposed = max(last_proposed, excluded.last_proposed)",
-            [
-                r.id, r.action, sqlite_text(about or "the fleet"), sqlite_text(source_words(advice)), now, now,
-                to_json(_kept(r)), to_json(snapshot) if snapshot is not None else None,
-            ],
+        row = cells(
+            id=r.id, action=r.action, about=about or "the fleet", source=seen.source, snapshot=snapshot,
+            first_proposed=old.first_proposed if old else now, last_proposed=max(now, old.last_proposed if old else 0),
+            recommendation=_kept(r),
         )  # fmt: skip
+        db.table("recommendations").upsert(row, pk="id")
         if old is None or _is_expired(old, now, advice.end):
             events.append((r.id, LedgerEvent("proposed", now, BY_ITSELF)))
     for id_, entry in earlier.items():
@@ -223,14 +209,12 @@ def mailed_since(db: Database, recipient: str, since: float, before: float = mat
     """What a recipient was sent of weeks that ended from `since` until `before` (Unix seconds); of no week: by when it
     was sent. What regressed after that is not among them: it is due again."""
     # By the order in which they were written, which no clock can move.
-    selected = rows(
-        db,
-        "SELECT recommendation FROM told WHERE recipient = ? AND coalesce(week, at) >= ? AND coalesce(week, at) < ? "
-        "GROUP BY recommendation HAVING max(decision) >= coalesce((SELECT max(seq) FROM decisions WHERE "
-        "decisions.recommendation = told.recommendation AND act = 'regressed'), 0)",
-        [recipient, since, before],
-    )
-    return frozenset(row["recommendation"] for row in selected)
+    sql = """
+        SELECT recommendation FROM told WHERE recipient = ? AND coalesce(week, at) >= ? AND coalesce(week, at) < ?
+        GROUP BY recommendation HAVING max(decision) >= coalesce((SELECT max(seq) FROM decisions
+        WHERE decisions.recommendation = told.recommendation AND act = 'regressed'), 0)
+    """
+    return frozenset(id_ for (id_,) in db.execute(sql, [recipient, since, before]))
 
 
 def configuration_words(c: Configuration) -> str:
@@ -241,12 +225,8 @@ def configuration_words(c: Configuration) -> str:
 
 def _is_expired(entry: LedgerEntry, now: float, seen_until: float) -> bool:
     """Whether it is expired by the clock, and by the time that telemetry covers since."""
-    if entry.decision(now).state != "expired":
-        return False
-    snapshot = entry.snapshot
-    if snapshot is None or seen_until < snapshot.seen_until:
-        return True
-    return seen_until - snapshot.seen_until >= EXPIRES_AFTER_SECONDS
+    covered = seen_until - entry.snapshot.seen_until if entry.snapshot else -1.0
+    return entry.decision(now).state == "expired" and not 0 <= covered < EXPIRES_AFTER_SECONDS
 
 
 def _kept(r: Recommendation) -> Recommendation:

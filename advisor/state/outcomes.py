@@ -65,17 +65,16 @@ def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutco
         r, snapshot, state = entry.recommendation, entry.snapshot, entry.decision(now).state
         if state not in ("accepted", "done", "regressed"):
             continue
-        measured, accepted = entry.realised if state != "accepted" else None, entry.last("accepted")
+        accepted = entry.last("accepted")
         last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired"))
+        missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
+        measured, freed, kind = entry.realised if state != "accepted" else None, None, BY_ACTION.get(r.action)
         if measured is not None:
             missing = measured.saving_missing or measured.time_missing
-        else:
-            missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
-        freed, kind = None, BY_ACTION.get(r.action)
-        # A move that frees none by itself is measured by its time.
-        if measured is not None and kind is not None and kind.frees:
             before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
-            freed = before - after if before is not None and after is not None else None
+            # A move that frees none by itself is measured by its time.
+            if kind is not None and kind.frees and before is not None and after is not None:
+                freed = before - after
         outcomes.append(
             MoveOutcome(
                 id=r.id,
@@ -130,10 +129,10 @@ def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, see
     cost = BY_ACTION[action].cost(snapshot, position, seen) if usd_before is not None else _NOT_PREDICTED
     saving = usd_before - cost.usd if usd_before is not None and cost.usd is not None else None
     ratio, time_missing = _time(snapshot, after)
-    load, confounders = _load(snapshot, after), [*cost.said]
+    load, confounders = _load(snapshot, after), cost.said
     if load is not None and abs(load - 1) > LOAD_CHANGED:
-        before_after = f"Load is x{load:.2f} of the load before"
-        confounders.append(f"{before_after}, so the change in time and cost is not due to this change alone.")
+        why = "so the change in time and cost is not due to this change alone"
+        confounders = (*confounders, f"Load is x{load:.2f} of the load before, {why}.")
     return Realised(
         since=position.since,
         until=seen.end,
@@ -149,15 +148,12 @@ def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, see
         time_ratio=ratio,
         time_missing=time_missing,
         load_ratio=load,
-        confounders=tuple(confounders),
+        confounders=confounders,
     )
 
 
 def _time(snapshot: PredictionSnapshot, after: Measure | None) -> tuple[float | None, str | None]:
-    """Time for the same work, after over before; None with the reason.
-
-    A service: GPU-seconds at work for each token. A job: the length of its steps, on as many GPUs.
-    """
+    """Time for the same work (GPU-seconds a token, or the length of a job's steps), after over before; else why not."""
     before = snapshot.before
     if snapshot.time_ratio is None:
         return None, "no time was predicted"
@@ -226,9 +222,13 @@ def _until_done(
     if least_hours is None or hours < least_hours:
         return None
     measured = realised(action, snapshot, position, seen)
-    undone = entry.last("regressed")
-    if undone is not None and position.since <= _seen_until(undone) and not _is_well(measured):
-        return None
+    undone, ratio, interval = entry.last("regressed"), measured.time_ratio, measured.predicted_time_ratio
+    if undone is not None and position.since <= _seen_until(undone):
+        saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
+        if saving is not None and predicted is not None and saving < BACK_SHARE * predicted.p50:
+            return None
+        if ratio is not None and interval is not None and ratio > interval.p90:
+            return None
     lead = "" if is_accepted else "Done without being accepted. "
     return LedgerEvent("done", now, BY_ITSELF, None, f"{lead}{position.evidence} {measured_words(measured)}", measured)
 
@@ -275,13 +275,6 @@ def _wrong(measured: Realised) -> str | None:
     if ratio is None or interval is None or measured.hours < SLOW_HOURS or ratio <= interval.p90 * (1 + SLOW_MARGIN):
         return None
     return f"Time for the same work: x{ratio:.2f}, above the predicted maximum of x{interval.p90:.2f} (p90)."
-
-
-def _is_well(measured: Realised) -> bool:
-    saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
-    saves = saving is None or predicted is None or saving >= BACK_SHARE * predicted.p50
-    ratio, interval = measured.time_ratio, measured.predicted_time_ratio
-    return saves and (ratio is None or interval is None or ratio <= interval.p90)
 
 
 def measured_words(measured: Realised) -> str:

@@ -121,14 +121,10 @@ def _why_unknown(fleet: WatchedFleet, missing: Sequence[Hold], begin: float) -> 
     if not all(map(fleet.is_fresh, missing)):
         return "idle-node-silent", "No fresh data from one of its nodes."
     gpus, newest = sorted({gpu for hold in missing for gpu in hold.gpus}), fleet.spans.since(begin)
-    signs, measures = fleet.gpus, fleet.recent.gpu
-    blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted)[gpus][:, newest]
-    is_reported = np.isfinite(np.fmax.reduce([measures[name] for name in ("util", "sm", "dram")]))[gpus][:, newest]
-    if (blind & signs.held[gpus][:, newest]).mean() > _MOSTLY:
-        if not (is_reported & blind).any():
-            return "held-without-activity", "Memory is held, and no activity metric is available: not judged."
-        why = "neither power nor profiling metrics confirm it"
-        return "held-not-confirmed", f"Memory is held, GPU activity is 0, and {why}: not judged."
+    signs = fleet.gpus
+    blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted) & signs.held
+    if blind[gpus][:, newest].mean() > _MOSTLY:
+        return "held-not-confirmed", "Memory is held, and no other metric confirms that the GPU rests: not judged."
     young = max((hold.since for hold in missing), default=begin)
     if young > begin:
         return "too-young", f"It started only {span(fleet.end - young)} ago."

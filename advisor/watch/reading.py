@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,12 +15,13 @@ from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import slices_of
 from ...rules.policy.kind_priors import KindPriors
+from ...rules.policy.labels import WorkingKind
 from ..classify.features.soundness import examine
 from ..classify.kinds.clues import DEPLOYMENT_LIKE, image_name
 from ..classify.types import NodeFacts
 from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame
-from ..core.incident_types import Hold, HolderKind, Measures, Recent, RecentGpu, RecentNode, Spans, Values
+from ..core.incident_types import Hold, HolderKind, Recent, RecentGpu, RecentNode, Spans, Values
 from ..core.scalars import Record, known, records, text
 from ..core.verdict_types import Owner
 from ..recommend.pricing import PriceBook
@@ -31,9 +32,9 @@ from .signs import observed_from
 # A hold counts as one of now up to so long before its node was last observed: a pod's ends with its last sample. Uses
 # of one workload this close together are one: a scan or a scrape lies between.
 _HELD_SECONDS = _APART_SECONDS = 300.0
-_HOLDER: Mapping[str, HolderKind] = {
-    "interactive": "notebook", "online-inference": "service", "training": "job", "fine-tuning": "job",
-    "batch-inference": "job",
+_KINDS_OF: Mapping[HolderKind, tuple[WorkingKind, ...]] = {
+    "job": ("training", "fine-tuning", "batch-inference"), "notebook": ("interactive",),
+    "service": ("online-inference",),
 }  # fmt: skip
 _TEXTS = ("team", "user", "account", "namespace", "job_id", "pod", "name", "series_id", "scheduler")
 # What names and owners say must weigh so much more for one kind of holder than for the next (natural logarithm; twice
@@ -52,21 +53,19 @@ def current_holds(
     engines = {str(id_) for frame in frames for id_ in frame.tokens.get("workload_id", ())}
     places = {(gpu.node, gpu.uuid): n for n, gpu in enumerate(gpus)}
     last_seen = {node.node: node.last_seen or end for node in nodes}
-    held: dict[str, dict[int, set[str]]] = {}  # of each workload its GPUs, and by what each is known
-    spans: dict[str, list[tuple[float, float]]] = {}
+    held, bases = defaultdict[str, set[int]](set), defaultdict[str, set[str]](set)  # GPUs, and how these are known
+    spans = defaultdict[str, list[tuple[float, float]]](list)
     for row in records(pd.concat([frame.uses for frame in frames])):
         key, node, last = str(row["workload_id"]), str(row["node"]), float(row["ts_end"])
-        spans.setdefault(key, []).append((float(row["ts_start"]), last))
+        spans[key].append((float(row["ts_start"]), last))
         place = places.get((node, str(row["gpu_uuid"])))
         if place is not None and last >= last_seen.get(node, end) - _HELD_SECONDS:
-            held.setdefault(key, {}).setdefault(place, set()).add(str(row["basis"]))
-    sharers = Counter(place for by_place in held.values() for place in by_place)
+            held[key].add(place)
+            bases[key].add(str(row["basis"]))
+    sharers = Counter(place for gpus_held in held.values() for place in gpus_held)
     holds = []
-    for row in records(workloads.sort_values("workload_id")):
-        key, has_engine = str(row["workload_id"]), row["workload_id"] in engines
-        if key not in held:
-            continue
-        bases, since = set[str]().union(*held[key].values()), math.inf
+    for row in records(workloads[workloads["workload_id"].isin([*held])].sort_values("workload_id")):
+        key, has_engine, since = str(row["workload_id"]), row["workload_id"] in engines, math.inf
         for first, last in sorted(spans[key], key=lambda span: -span[1]):
             if last < since - _APART_SECONDS < math.inf:
                 break  # a job that was requeued began again
@@ -77,7 +76,7 @@ def current_holds(
             workload_id=key, series_id=series or key, name=name or key,
             holder=holder_of(row, priors, has_engine=has_engine),
             owner=Owner(team=team, user=user, account=account, namespace=namespace), gpus=tuple(sorted(held[key])),
-            since=since, basis=next((basis for basis in ("allocation", "process") if basis in bases), "activity"),
+            since=since, basis=next((basis for basis in ("allocation", "process") if basis in bases[key]), "activity"),
             shared=any(sharers[place] > 1 for place in held[key]), engine=has_engine, scheduler=scheduler or "process",
             job_id=job_id, pod=pod,
         ))  # fmt: skip
@@ -96,18 +95,15 @@ def holder_of(workload: Record, priors: KindPriors, *, has_engine: bool) -> Hold
         "partition": text(workload.get("partition")), "namespace": text(workload["namespace"]),
         "job-name": name if is_slurm else None,
     }  # fmt: skip
-    weights: dict[HolderKind, float] = {"job": 0.0, "notebook": 0.0, "service": 0.0}
+    weights = dict.fromkeys(_KINDS_OF, 0.0)
     for of, words in about.items():
         # What Kubernetes keeps for a purpose is for that from its first minute on.
         line = priors.first(of, words, math.inf if of == "owner" else 0.0)
-        best: dict[HolderKind, float] = {}
-        for kind, value in line[0].log_odds.items() if line is not None else ():
-            best[_HOLDER[kind]] = max(value, best.get(_HOLDER[kind], value))
-        for holder, value in best.items():
-            weights[holder] += value
-    ranked: list[tuple[float, HolderKind]] = sorted(((w, holder) for holder, w in weights.items()), reverse=True)
-    (most, first), (next_most, _), _ = ranked
-    named = first if most > 0 and most - next_most > _LEAD_MIN else None
+        log_odds = line[0].log_odds if line is not None else {}
+        for holder, kinds in _KINDS_OF.items():
+            weights[holder] += max((log_odds[kind] for kind in kinds if kind in log_odds), default=0.0)
+    first, second, _ = sorted(weights, key=weights.__getitem__, reverse=True)
+    named = first if weights[first] > max(0.0, weights[second] + _LEAD_MIN) else None
     if named == "notebook":
         return named
     if has_engine and named != "job":
@@ -163,17 +159,20 @@ def read_recent(
     gpus = _gpus(frames, book.catalog)
     nodes = _nodes(frames, gpus, PriceBook(book.catalog, tuple(book.team.prices), book.power, book.hourly))
     holds = current_holds(frames.values(), gpus, nodes, book.kind_priors, start=oldest.window.start, end=end)
+    gpu_keys = pd.MultiIndex.from_tuples([(gpu.node, gpu.uuid) for gpu in gpus], names=["", ""])
+    of_nodes = _arrays(spans, pd.Index([node.node for node in nodes], dtype=object), _of_nodes(frames))
+    of_nodes["fabric_up"] /= of_nodes.pop("ports")
     recent = Recent(
-        now, gpus, nodes, holds, spans, _gpu_measures(frames, spans, gpus), _node_measures(frames, spans, nodes),
-        _service_measures(frames, spans, holds), fleet_of(newest),
-        notes=tuple(dict.fromkeys(note for frame in frames.values() for note in frame.notes)),
+        now, gpus, nodes, holds, spans, _arrays(spans, gpu_keys, _of_gpus(frames)), of_nodes,
+        _arrays(spans, pd.Index([hold.workload_id for hold in holds], dtype=object), _of_services(frames)),
+        fleet_of(newest), notes=tuple(dict.fromkeys(note for frame in frames.values() for note in frame.notes)),
     )  # fmt: skip
     resting = {gpus[n].uuid for n in np.flatnonzero(~(recent.gpu["engine"] > _BUSY).any(axis=1))}
     if past_seconds and not is_server and resting:
         with suppress(NothingToDo):
             past = read(past_seconds, math.ceil(observed_from(recent) / _HOUR) * _HOUR, _HOUR, resting)
             hours = _spans((past.window.start, past.window.end, _HOUR))
-            return replace(recent, past=(hours, _gpu_measures({_HOUR: past}, hours, gpus)))
+            return replace(recent, past=(hours, _arrays(hours, gpu_keys, _of_gpus({_HOUR: past}))))
     return recent
 
 
@@ -249,37 +248,32 @@ def _nodes(frames: Frames, gpus: Sequence[RecentGpu], prices: PriceBook) -> tupl
     return tuple(recent_nodes)
 
 
-class _Arrays:
-    """Arrays of (subjects, spans) by measure, into which rows of tables are put; NaN where there is no row."""
+# Rows of spans of some seconds, what each is of, their numbers by measure, and whether several in one place are summed.
+Part = tuple[float, pd.DataFrame, pd.Index, Mapping[str, pd.Series], bool]
 
-    def __init__(self, spans: Spans, subjects: pd.Index) -> None:
-        self._spans, self._subjects = spans, subjects
-        self.values: dict[str, Values] = {}
 
-    def put(
-        self, step: float, table: pd.DataFrame, keys: pd.Index, numbers: Mapping[str, pd.Series], *,
-        summed: bool = False,
-    ) -> None:  # fmt: skip
-        """Put rows of spans of `step` seconds where they belong, by their `ts` and subjects. Of several rows in one
-        place the largest value counts, or their sum, which is missing where one of them is."""
-        ends, moments = self._spans.ends, table["ts"].to_numpy(float)
+def _arrays(spans: Spans, subjects: pd.Index, parts: Iterable[Part]) -> dict[str, Values]:
+    """Arrays of (subjects, spans) by measure; NaN where there is no row. Of several rows in one place the largest value
+    counts, or their sum, which is missing where one of them is."""
+    arrays: dict[str, Values] = {}
+    for step, table, keys, numbers, summed in parts:
+        ends, moments = spans.ends, table["ts"].to_numpy(float)
         columns = np.minimum(np.searchsorted(ends, moments - 1e-3), len(ends) - 1)
-        rows, past = self._subjects.get_indexer(keys), ends[columns] - moments
-        inside = (rows >= 0) & (past > -1e-3) & (past < step - 1e-3) & (self._spans.seconds[columns] == step)
+        rows, past = subjects.get_indexer(keys), ends[columns] - moments
+        inside = (rows >= 0) & (past > -1e-3) & (past < step - 1e-3) & (spans.seconds[columns] == step)
         at = (rows[inside], columns[inside])
         for name, column in numbers.items():
-            missing = np.full((len(self._subjects), len(ends)), np.nan, np.float32)
-            values = self.values.setdefault(name, missing)
+            values = arrays.setdefault(name, np.full((len(subjects), len(ends)), np.nan, np.float32))
             if summed:
                 values[at] = 0.0
             (np.add if summed else np.fmax).at(values, at, column.to_numpy(np.float32)[inside])
+    return arrays
 
 
-def _gpu_measures(frames: Frames, spans: Spans, gpus: Sequence[RecentGpu]) -> Measures:
-    arrays = _Arrays(spans, pd.MultiIndex.from_tuples([(gpu.node, gpu.uuid) for gpu in gpus], names=["", ""]))
+def _of_gpus(frames: Frames) -> Iterator[Part]:
     links = [f"{link}_{direction}_bytes_per_second_mean" for link in ("pcie", "nvlink") for direction in ("tx", "rx")]
     for step, frame in frames.items():
-        table = frame.gpu
+        table, keys = frame.gpu, pd.MultiIndex.from_frame(frame.gpu[["node", "gpu_uuid"]])
         # What a workload usually does on its links and at which clock is in the rows of minutes.
         columns = [*links, "sm_clock_hertz_mean", "throttled_fraction"]
         of_minutes = pd.DataFrame(table if step == _MINUTE else None, table.index, columns, dtype=float)
@@ -293,19 +287,16 @@ def _gpu_measures(frames: Frames, spans: Spans, gpus: Sequence[RecentGpu]) -> Me
             "sm_clock_hertz": of_minutes["sm_clock_hertz_mean"], "throttled": of_minutes["throttled_fraction"],
             "links_bytes_per_second": of_minutes[links].sum(axis=1, min_count=1),
         }  # fmt: skip
-        keys = pd.MultiIndex.from_frame(table[["node", "gpu_uuid"]])
-        arrays.put(step, table, keys, numbers)
-        arrays.put(step, table, keys, {"observed": table["observed_seconds"] / step}, summed=True)
-    return arrays.values
+        yield step, table, keys, numbers, False
+        yield step, table, keys, {"observed": table["observed_seconds"] / step}, True
 
 
-def _node_measures(frames: Frames, spans: Spans, nodes: Sequence[RecentNode]) -> Measures:
-    arrays = _Arrays(spans, pd.Index([node.node for node in nodes], dtype=object))
+def _of_nodes(frames: Frames) -> Iterator[Part]:
     for step, frame in frames.items():
         host, ports = frame.host, frame.fabric
         disk = host["disk_read_bytes_per_second_mean"] + host["disk_write_bytes_per_second_mean"]
         hosts = {"cpu_util": host["cpu_util_mean"], "disk_bytes_per_second": disk}
-        arrays.put(step, host, pd.Index(host["node"]), hosts)
+        yield step, host, pd.Index(host["node"]), hosts, False
         ports = ports.assign(bytes=ports["tx_bytes_per_second_mean"] + ports["rx_bytes_per_second_mean"], one=1.0)
         compute, others = ports[ports["role"] == "compute"], ports[ports["role"] != "compute"]
         fabric = {
@@ -313,22 +304,18 @@ def _node_measures(frames: Frames, spans: Spans, nodes: Sequence[RecentNode]) ->
             "fabric_line_bytes_per_second": compute["line_rate_bytes_per_second"],
             "fabric_up": compute["active_fraction"],
         }  # fmt: skip
-        arrays.put(step, compute, pd.Index(compute["node"]), fabric, summed=True)
+        yield step, compute, pd.Index(compute["node"]), fabric, True
         network = {"network_bytes_per_second": others["bytes"].fillna(0.0)}
-        arrays.put(step, others, pd.Index(others["node"]), network, summed=True)
-    arrays.values["fabric_up"] /= arrays.values.pop("ports")
-    return arrays.values
+        yield step, others, pd.Index(others["node"]), network, True
 
 
-def _service_measures(frames: Frames, spans: Spans, holds: Sequence[Hold]) -> Measures:
+def _of_services(frames: Frames) -> Iterator[Part]:
     rates = {
         "requests_running": ("running_seconds", "queue_seconds"),
         "requests_waiting": ("waiting_seconds", "queue_seconds"),
         "tokens_per_second": ("generated_tokens", "seconds"),
     }
-    arrays = _Arrays(spans, pd.Index([hold.workload_id for hold in holds], dtype=object))
     for step, frame in frames.items():
         table = frame.tokens.reindex(columns=["workload_id", "ts", *{name for pair in rates.values() for name in pair}])
         numbers = {name: (table[count] / table[seconds]).fillna(0.0) for name, (count, seconds) in rates.items()}
-        arrays.put(step, table, pd.Index(table["workload_id"]), numbers, summed=True)
-    return arrays.values
+        yield step, table, pd.Index(table["workload_id"]), numbers, True

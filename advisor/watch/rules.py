@@ -221,20 +221,18 @@ def find_fault_clock(fleet: WatchedFleet) -> Iterator[Sighting]:
     workload = {n: hold.workload_id for hold in recent.holds for n in hold.gpus}
     others = now.groupby([workload.get(n, g.node) for n, g in enumerate(recent.gpus)]).transform("median")
     # NaN, an unknown clock, is not slow.
-    slow = (now <= rules.fault_clock_share_max * usual) & (is_throttled | (now <= rules.fault_clock_share_max * others))
+    limit = rules.fault_clock_share_max * usual
+    slow = (now <= limit) & (is_throttled | (now <= rules.fault_clock_share_max * others))
     for n in map(int, np.flatnonzero(slow)):
         if recent.gpus[n].node not in fleet.fresh or recent.gpus[n].part < 1:
             continue
-        code, most = (
-            "slowdown-throttle" if is_throttled[n] else "clock-stuck-low",
-            rules.fault_clock_share_max * usual[n],
-        )
+        code, most = "slowdown-throttle" if is_throttled[n] else "clock-stuck-low", float(limit[n])
         since = spans.last_end(busy[n] & (clock[n] > most))
         yield fleet.sighting(
             "fault-clock", code, fleet.gpu_subject(n), _SLOW_TEXTS[code], ("clock-check", _CHECK_CLOCK),
             severity="high", since=since, gpus=(n,), wasted_seconds=float(1 - now[n] / usual[n]) * (fleet.end - since),
             evidence=(
-                Evidence("sm_clock", float(now[n]) / _HERTZ, float(most) / _HERTZ, "MHz"),
+                Evidence("sm_clock", float(now[n]) / _HERTZ, most / _HERTZ, "MHz"),
                 Evidence("usual_clock", float(usual[n]) / _HERTZ, None, "MHz"),
             ), clock=float(now[n]) / _HERTZ, usual=float(usual[n]) / _HERTZ,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from skuwise.advisor.cards.build import card_of, judge_window
+from skuwise.advisor.cards.build import card_of, judged_at
 from skuwise.advisor.core.card_types import Asked, Card, CardPrice, Compared, Course, Judged, Use
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Owner
@@ -32,8 +32,8 @@ def busy_then_idle(busy_hours: int, idle_hours: int, *, used: int = 8) -> FrameB
 def only_card(builder: FrameBuilder) -> Card:
     """The card of its one workload, judged at the window's end."""
     frame = builder.frame()
-    window = judge_window(frame, rulebook(), frame.window.end)
-    return card_of(window, window.workloads[0])
+    reasoned = judged_at(frame.window.end, frame, rulebook())
+    return card_of(frame, reasoned, reasoned.advice.workloads[0])
 
 
 def card(**changes: object) -> Card:

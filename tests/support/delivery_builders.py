@@ -60,10 +60,10 @@ class FakeCarrier(Carrier):
         contents = [
             message.content for message in self.taken if message.channel == "mail" and message.recipient == address
         ]
-        return [email.message_from_bytes(entry, policy=default_policy) for entry in contents]  # type: ignore[misc]
+        return [email.message_from_bytes(content, policy=default_policy) for content in contents]  # type: ignore[misc]
 
     def subjects(self, address: str) -> list[str]:
-        return [str(entry["Subject"]) for entry in self.of(address)]
+        return [str(mail["Subject"]) for mail in self.of(address)]
 
 
 class Post:
@@ -78,7 +78,9 @@ class Post:
         self, team: str, *to: str, batch: str = WEEK, channel: Channel = "mail", items: tuple[str, ...] = (),
         content: bytes = b"all of it",
     ) -> int:  # fmt: skip
-        messages = [Message(batch, team, channel, entry, f"<{team}.{entry}>", "s", content, items) for entry in to]
+        messages = [
+            Message(batch, team, channel, recipient, f"<{team}.{recipient}>", "s", content, items) for recipient in to
+        ]
         with self.state.writing() as db:
             return deliveries.queue(db, messages, self.at)
 
@@ -122,9 +124,9 @@ class Bench(Post):
         )  # fmt: skip
         self.watch: dict[str, Any] = {"send": True, **watch}
 
-    def add(self, entry: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
+    def add(self, case: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
         """An incident as it is now, with new events of it."""
-        return add(self.state, entry, *kinds, at=at)
+        return add(self.state, case, *kinds, at=at)
 
     def run(self) -> NotifyRun:
         watch, clocks = WatchSettings(**self.watch), Clocks(self._now, self._sleep)

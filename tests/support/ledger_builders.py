@@ -19,10 +19,10 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import reason_on
-from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
+from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot, observation_of
 from skuwise.advisor.state import ledger
-from skuwise.advisor.state.file import State, to_json
+from skuwise.advisor.state.file import State, cells
 from skuwise.advisor.state.fleets import StateBeside
 from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
@@ -56,8 +56,10 @@ def fleet(
             nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
     given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
     return reason_on(
-        replace(given_, window=Window(start, end)), rulebook(catalog()), end, 1,
-        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=beside.decisions(end) if beside else None,
+        replace(given_, window=Window(start, end)), rulebook(catalog()),
+        AdviseOptions(end, decisions=ledger.decisions_of(beside.entries() if beside else (), end)),
+        np.random.default_rng(1),
+        source={"kind": "sqlite", "databases": ["fleet.db"]},
     ).advice  # fmt: skip
 
 
@@ -102,19 +104,18 @@ def keep(path: Path, *entries: LedgerEntry) -> None:
     """Write entries to a state file as they are."""
     with State(path).writing() as db:
         for e in entries:
-            db.execute(
-                "INSERT INTO recommendations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    e.recommendation.id, e.recommendation.action, e.about, e.source, e.first_proposed, e.last_proposed,
-                    to_json(e.recommendation), to_json(e.snapshot) if e.snapshot else None,
-                ],
+            row = cells(
+                id=e.recommendation.id, action=e.recommendation.action, about=e.about, source=e.source,
+                first_proposed=e.first_proposed, last_proposed=e.last_proposed, recommendation=e.recommendation,
+                snapshot=e.snapshot,
             )  # fmt: skip
+            db.table("recommendations").insert(row)
             for event in e.events:
                 ledger.add(db, e.recommendation.id, event)
 
 
 def kept(path: Path) -> dict[str, LedgerEntry]:
-    """What stands in a state file, by id."""
+    """The entries of a state file, by id."""
     with State(path).reading() as db:
         return {e.recommendation.id: e for e in ledger.entries(db)}
 
@@ -134,7 +135,8 @@ def advice_with(*made: Recommendation, end: float) -> Advice:
 def propose(path: Path, *made: Recommendation, now: float, end: float | None = None) -> int:
     """Note advice on telemetry up to `end` (None: `now`) that recommends these. Returns how many are new."""
     with State(path).writing() as db:
-        return ledger.note(db, advice_with(*made, end=now if end is None else end), now)
+        advice = advice_with(*made, end=now if end is None else end)
+        return ledger.note(db, advice, observation_of(advice), now)
 
 
 def one_node_fleet(end: float, days: float = 1.0) -> Fleet:

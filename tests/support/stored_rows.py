@@ -1,4 +1,4 @@
-"""A node with a GPU and two ports, ticks put into its database, and what stands there, asked with plain sqlite3."""
+"""Rows of a database, read with plain sqlite3."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence

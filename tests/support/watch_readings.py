@@ -65,15 +65,12 @@ SPANS = Spans(
 def _spans(values: np.ndarray, name: str) -> np.ndarray:
     """Minutes in rows of five up to the last two hours."""
     rows = values[:, :-120].reshape(len(values), (MINUTES - 120) // 5, 5)
-    finite = np.isfinite(rows)
-    if name == "observed":
-        coarse = np.nan_to_num(rows).mean(axis=2)
-    elif name == "engine_max":
-        coarse = np.where(finite.any(axis=2), np.where(finite, rows, -1).max(axis=2), np.nan)
+    if name == "engine_max":
+        coarse = np.fmax.reduce(rows, axis=2)
     else:
-        coarse = np.where(
-            finite.any(axis=2), np.nan_to_num(rows).sum(axis=2) / np.maximum(finite.sum(axis=2), 1), np.nan
-        )
+        count = np.isfinite(rows).sum(axis=2)
+        observed = 5 if name == "observed" else np.where(count > 0, count, np.nan)
+        coarse = np.nan_to_num(rows).sum(axis=2) / observed
     return np.concatenate([coarse.astype(np.float32), values[:, -120:]], axis=1)
 
 

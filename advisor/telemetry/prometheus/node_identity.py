@@ -60,9 +60,8 @@ class NodeIdentity:
         self, log: Log, state: KubeState, *, kube: Iterable[Labels] = (), hosts: Iterable[Labels] = (),
         exporter_pods: Iterable[Labels] = (), targets: Iterable[Labels] = (), agents: Iterable[str] = (),
     ) -> None:  # fmt: skip
-        """Labels of series that name nodes. `kube`: kube_node_info, kube_node_labels; `hosts`: node_uname_info;
-        `exporter_pods`: kube_pod_info of exporters; `targets`: series of dcgm-exporter; `agents`: names by our agent.
-        """
+        """`kube`: labels of kube_node_info and kube_node_labels; `hosts`: of node_uname_info; `exporter_pods`: of
+        kube_pod_info; `targets`: of dcgm-exporter's series; `agents`: names by our agent."""
         self.dmi: dict[str, Labels] = {}
         self.labels: dict[str, Labels] = {}
         self.present: dict[str, tuple[float, float]] = {}
@@ -300,15 +299,10 @@ def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
 
 def node_table(
     gpus: GpuRows, ports: PortRows, agents: Mapping[str, Labels], counts: SeriesAnswer | None, *,
-    dmi: Mapping[str, Labels], kube: Mapping[str, Labels], catalog: Catalog, declared: Mapping[str, KubeNode],
-    clusters: Mapping[str, str], present: Mapping[str, Span],
+    identity: NodeIdentity, catalog: Catalog, declared: Mapping[str, KubeNode],
 ) -> pd.DataFrame:  # fmt: skip
     """The frame's table `nodes`. What the agent's page says of a node (`agents`, and `counts` of GPUs) comes before
-    what follows from its parts.
-
-    `declared`: nodes that Kubernetes knows to have GPUs, some of which no exporter may report; `clusters`: the cluster
-    that the series of a node name; `present`: when Kubernetes had a node, Unix seconds.
-    """
+    what follows from its parts. `declared`: nodes that Kubernetes knows to have GPUs; exporters may miss some."""
     by_node: dict[str, list[FabricPort]] = defaultdict(list)
     rates = _last(ports.cells.column("line_rate_bytes_per_second")).tolist()
     for (node, device, port), rate in zip(ports.cells.rows, rates, strict=True):
@@ -319,7 +313,7 @@ def node_table(
     for labels, values in zip(counts.labels, counts.values, strict=True) if counts is not None else ():
         value = values[(values >= 1) & (values <= MOST_GPUS) & (values % 1 == 0)]
         counted |= {agent_node(labels): float(value[-1])} if len(value) else {}
-    grid, seen = gpus.cells.grid, gpus.cells.seen()
+    grid, seen, clusters = gpus.cells.grid, gpus.cells.seen(), identity.clusters
     whole: dict[str, dict[str, Gpu]] = defaultdict(dict)
     observed: dict[str, dict[str, Span]] = defaultdict(dict)
     for key, facts in gpus.about.items():
@@ -335,7 +329,7 @@ def node_table(
         # A GPU that took another's place adds nothing.
         shown = most_at_once(spans, grid.step) if spans else len(listed)
         spans += [(offered.first, offered.last)] if offered is not None else []
-        spans += [present[node]] if node in present else []
+        spans += [identity.present[node]] if node in identity.present else []
         spans = spans or [(grid.start - grid.step, grid.end)]
         row: dict[str, object] = {"node": node, "first_seen": min(spans)[0], "last_seen": max(end for _, end in spans)}
         if (agent := agents.get(node)) is not None:
@@ -343,21 +337,18 @@ def node_table(
             row["cluster"] = agent.get("exported_cluster") or agent.get("cluster") or ""
             row["region"] = agent.get("exported_region") or agent.get("region")
         else:
-            row |= _by_signs(listed, by_node[node], dmi.get(node, {}), kube.get(node, {}), catalog)
+            row |= _by_signs(listed, by_node[node], identity.dmi.get(node, {}), identity.labels.get(node, {}), catalog)
             row["cluster"] = clusters.get(node, "")
         count = float(shown)
         if offered is not None and not (shown and (offered.divided or catalog.node(str(row["node_sku"] or "")))):
-            count += _unlisted(offered, shown, listed, kube.get(node, {}).get(_REPLICAS, ""))
+            count += _unlisted(offered, shown, listed, identity.labels.get(node, {}).get(_REPLICAS, ""))
         rows.append({**row, "gpu_count": counted.get(node, count)})
     return concat([pd.DataFrame(rows)], store.NODES.columns)
 
 
 def _unlisted(offered: KubeNode, listed: int, gpus: Sequence[Gpu], replicas: str) -> int:
-    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, which are `gpus`.
-
-    Time slicing and HAMi offer each device twice or more, under its own name or as ``.shared``, MIG each instance:
-    devices are then those that the exporter lists, and those that their numbers show to be missing.
-    """
+    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, which are `gpus`. Time slicing, HAMi
+    and MIG offer a device several times: then those listed count, and those that their numbers show to be missing."""
     copies = int(replicas) if re.fullmatch(r"[1-9][0-9]{0,2}", replicas) else 1
     # How many pods share a device is not known: one device at least.
     shares = math.ceil(offered.shares / copies) if copies > 1 else min(offered.shares, 1)

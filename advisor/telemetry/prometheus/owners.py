@@ -1,10 +1,7 @@
 """What kube-state-metrics says: GPUs that nodes offer and pods request, those of vendors that are not read, and owners,
 times, images and labels of the pods that held GPUs. Its replicas report everything twice, so series are joined by what
-they name.
-
-Pods are asked for by name, many a query: what was there until the window's end by one recent sample, the rest, and
-what had a pod's name before it, over the whole window. A series of a GPU names a pod by its name, which several may
-have had one after the other: a use is cut where the next one was created.
+they name. A series of a GPU names a pod by its name, which several may have had one after the other: a use is cut where
+the next one was created.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -89,19 +85,23 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
     offered = _counted(ask("GPUs of nodes", metrics, "|".join((_NVIDIA, *_OTHERS)), (*KUBE_NODE, "resource")))
     # Pods that are over keep their requests; without the series of phases every listed pod counts.
     running = selector(matches, 'phase="Running"')
-    more = f" and on ({', '.join(_POD)}) (max_over_time(kube_pod_status_phase{running}[{BACK}]) >= 1)"
-    more = more if "kube_pod_status_phase" in names else ""
+    phases = f" and on ({', '.join(_POD)}) (max_over_time(kube_pod_status_phase{running}[{BACK}]) >= 1)"
     # Of a GPU requests and limits are the same; a cluster may keep one of them alone.
     metrics = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
     by = (*_POD, "exported_container", "container", "exported_node", "node", "resource")
-    columns = ("namespace", "pod", "container")
-    requested = _counted(ask("GPUs requested", metrics, _NVIDIA, by, more), *columns)
+    answer = ask("GPUs requested", metrics, _NVIDIA, by, phases if "kube_pod_status_phase" in names else "")
+    requested = _counted(answer, "namespace", "pod", "container")
     rows = []
     for key, counts in requested.items():
         rows += [(*key[:2], *(text or None for text in key[2:]), *run) for run in _runs(counts, grid)]
     requests = pd.DataFrame(rows, columns=["cluster", *REQUESTS])
     nodes = _nodes(requested, grid) | _nodes(offered, grid)
-    return KubeState(dict(sorted(nodes.items())), requests, tuple(_other_vendors(offered)))
+    by_vendor: dict[str, Counter[NodeKey]] = defaultdict(Counter)
+    for (cluster, node, resource), counts in offered.items():
+        if resource in _OTHERS and counts.any():
+            by_vendor[_OTHERS[resource]][cluster, node] += int(counts.max())
+    notes = (vendor_note(vendor, of.total(), sorted(name for _, name in of)) for vendor, of in by_vendor.items())
+    return KubeState(dict(sorted(nodes.items())), requests, tuple(notes))
 
 
 def _counted(answer: SeriesAnswer, *names: str) -> _Counts:
@@ -135,17 +135,7 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
     return nodes
 
 
-def _other_vendors(offered: _Counts) -> Iterator[CodedText]:
-    by_vendor: dict[str, Counter[NodeKey]] = defaultdict(Counter)
-    for (cluster, node, resource), counts in offered.items():
-        if resource in _OTHERS and counts.any():
-            by_vendor[_OTHERS[resource]][cluster, node] += int(counts.max())
-    for vendor, nodes in by_vendor.items():
-        yield vendor_note(vendor, nodes.total(), sorted(name for _, name in nodes))
-
-
 def vendor_note(vendor: str, gpus: int, nodes: Sequence[str]) -> CodedText:
-    """`nodes`: the names of those that have them."""
     where = f" on {listed(nodes)}" if nodes else ""
     text = "{gpus} {vendor} GPUs{where} are not evaluated: only NVIDIA GPUs are. They are not part of any total."
     return coded("vendor-not-read", text, vendor=vendor, gpus=gpus, where=where)
@@ -169,7 +159,6 @@ Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]  # o
 Key = tuple[str, str, str]  # cluster as a series names it, namespace and pod
 _PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")  # of a Kubernetes object: nothing else gets into a pattern
 _SPACE, _POD_NAME = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
-_NO_OWNER = ("", "<none>")
 _RECENT_SECONDS = 3600.0
 _LATE_SECONDS = 300.0  # a pod created so long after its name first held a GPU is not the first of that name
 _LAG_SECONDS = 120.0  # an exporter may name a pod for so long after its end
@@ -229,7 +218,7 @@ def read_owners(
     server = _Server(instants, present, matches, labels, requests or {})
     recent, seconds = min(window.seconds, _RECENT_SECONDS), window.seconds
     pods = server.pods(held.index.get_level_values("pod")[held["last"] > window.end - 2 * recent], recent)
-    # The rest, and pods whose name held a GPU before the oldest known pod of that name was created.
+    # Over the whole window the rest, and pods whose name held a GPU before the oldest known pod of it was created.
     created = {key[1:]: several[0].created_seconds or 0.0 for key, several in pods.items()}
     late = {key[1] for key, first in held["first"].items() if created.get(key, math.inf) > first + _LATE_SECONDS}  # type: ignore[index, call-overload]
     pods |= server.pods(late, seconds)
@@ -279,7 +268,7 @@ class _Server:
             wanted = {owner.name for owner in owners if owner.kind == kind}
             for labels, _ in self._series(series, (label,), _OWNER, wanted, seconds):
                 cluster, namespace = _space(labels)
-                owner = by_cluster[cluster][0][kind, namespace, labels[label]] = _owner(labels, "owner")
+                owner = by_cluster[cluster][0][kind, namespace, labels[label]] = _owner(labels)
                 owners |= {owner} if owner is not None else set()
         jobs = {owner.name for owner in owners if owner.kind == "Job"}
         for labels, value in self._series(_PARALLELISM, ("job_name",), (), jobs, seconds):
@@ -314,7 +303,7 @@ def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
     match series:
         case "kube_pod_owner":
             is_controller = labels.get("owner_is_controller") == "true" or pod.owner is None
-            return replace(pod, is_told=True, owner=_owner(labels, "owner") if is_controller else pod.owner)
+            return replace(pod, is_told=True, owner=_owner(labels) if is_controller else pod.owner)
         case "kube_pod_info":
             is_told = pod.is_told or "created_by_kind" in labels
             return replace(pod, is_told=is_told, owner=_owner(labels, "created_by") or pod.owner)
@@ -327,9 +316,9 @@ def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
     return pod
 
 
-def _owner(labels: Labels, prefix: str) -> PodOwner | None:
+def _owner(labels: Labels, prefix: str = "owner") -> PodOwner | None:
     kind, name = labels.get(f"{prefix}_kind", ""), labels.get(f"{prefix}_name", "")
-    return None if kind in _NO_OWNER or name in _NO_OWNER else PodOwner(kind, name)
+    return None if {kind, name} & {"", "<none>"} else PodOwner(kind, name)
 
 
 def _space(labels: Labels) -> tuple[str, str]:
@@ -341,8 +330,8 @@ def _kubernetes_labels(labels: Labels) -> dict[str, str]:
 
 
 def owned(
-    uses: pd.DataFrame, owners: KubeOwners, grid: Grid, team_labels: Sequence[str] = (), *,
-    requesting: Mapping[tuple[str, str], Set[str]] = MappingProxyType({}),
+    uses: pd.DataFrame, owners: KubeOwners, grid: Grid, team_labels: Sequence[str],
+    requesting: Mapping[tuple[str, str], Set[str]],
 ) -> pd.DataFrame:  # fmt: skip
     """The same uses with workloads and teams by what owns the pods, without those of an exporter's own pods.
     `requesting`: `requesting_pods`, empty: unknown."""

@@ -207,8 +207,7 @@ class DcgmQueries:
         return [*asks, *(ask for g in gauges for ask in self.statistics(g)), *self.beyond(gauges)]
 
     def statistics(self, gauge: DcgmGauge, *more: str, possible: bool = False) -> list[Ask]:
-        """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the plausible
-        samples, checked one by one, and first how many are not."""
+        """Statistics of a gauge. `more`: matchers. `possible`: of the plausible samples, and how many are not."""
         queries, present, row = dict[str, str](), gauge.known(self.present), row_range(self.step)
         if possible:
             seconds = self.scrape_seconds or 60.0  # intervals of scraping are multiples of five seconds, or short
@@ -227,10 +226,7 @@ class DcgmQueries:
         return asks_of(queries, DCGM_LABELS, (*more, *self.matches), self.step)
 
     def memory(self) -> list[Ask]:
-        """How much memory a GPU has, by the series that sum up to it.
-
-        It does not change, so a few moments of the window are enough. Where a GPU has no reserve, the rest counts.
-        """
+        """How much memory a GPU has, by the series that sum up to it. Where a GPU has no reserve, the rest counts."""
         used, free, reserve = (f"{name}$" if name in self.present else "" for name in _MEMORY)
         sums = [" + ".join(parts) for parts in ((used, free, reserve), (used, free)) if all(parts)]
         return asks_of({"mem_total_bytes": " or ".join(sums)} if sums else {}, DCGM_LABELS, self.matches, self.step)

@@ -1,6 +1,4 @@
-"""What a server has (its kind, exporters and metrics, over which window and how often), and asking it for all that a
-frame is made of.
-"""
+"""What a server has (its kind, exporters, metrics, window and intervals), and what is asked of it for a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ import yaml
 
 from ....agent.base.safe_text import clean_text
 from ....rules.base.errors import NothingToDo, SourceError
-from ...core.coded_text import CodedText, coded
+from ...core.coded_text import coded
 from ...core.frame import Window
 from ...core.timestamps import minute
 from .. import queries as store
@@ -30,7 +28,7 @@ from .client.range_planner import DAY, Ask, Runner
 from .client.response import AnswerError, Grid, Labels, SeriesAnswer
 from .engines import ENGINE_SERIES
 from .owners import BACK
-from .promql import AGENT_ANCHOR, agent_node, of_gpus, selector
+from .promql import AGENT_ANCHOR, agent_node, label_of, of_gpus, selector
 
 _SCRAPE = "Scrape the agent (--listen) or dcgm-exporter, or check --match, --since and --until."
 AMD_ACTIVITY = "gpu_gfx_activity"  # of AMD's device-metrics-exporter
@@ -179,14 +177,6 @@ def _ruled(client: Client, names: frozenset[str], chosen: str, at: float, step: 
                 yield rule
 
 
-def advice_notes(survey: Discovery) -> tuple[CodedText, ...]:
-    """What the server lacks for better advice, beside absences and gaps."""
-    if not survey.dcgm_gpus or survey.has_fabric:
-        return ()
-    remedy = "Run node_exporter with --collector.infiniband, or run the agent."
-    return (coded("no-fabric-series", f"No fabric metrics: idle fabrics are not detected. {remedy}"),)
-
-
 # One series of dcgm-exporter a GPU, beside the agent's. Which does not matter, as long as it is the same from run to
 # run; memory in use changes seldom, so that copies of a server mostly agree.
 _PRESENT = (
@@ -277,10 +267,10 @@ class Questions:
         shaped = [ask for question in asks if (ask := self.shaped(question)) is not None]
         answers: dict[str, SeriesAnswer] = {}
         for ask, answer in self.runner.matrices(shaped, self.survey.window, self.survey.step, series):
+            values: Any = answer.values
             if ask.name.endswith(_STATISTICS):  # readings, of which seven digits are kept: half the memory
-                single: Any = answer.values.astype(np.float32)
-                answer = SeriesAnswer(answer.labels, single)  # noqa: PLW2901
-            answers[ask.name] = answer
+                values = values.astype(np.float32)
+            answers[ask.name] = SeriesAnswer(answer.labels, values)
             self.queries.setdefault(ask.name, []).append(ask.query)
         self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}
         return answers
@@ -324,9 +314,8 @@ class Questions:
         window = self.survey.window
         self.queries.setdefault(ask.name, []).append(ask.query)
         days = [self.instant(ask.query, ask.kept, float(at)) for at in np.arange(window.end, window.start, -DAY)]
-        return SeriesAnswer(
-            tuple(label for day in days for label in day.labels), np.vstack([day.values for day in days])
-        )
+        labels = tuple(label for day in days for label in day.labels)
+        return SeriesAnswer(labels, np.vstack([day.values for day in days]))
 
 
 # Parts of the names of measures that only verdicts over days use: percentiles, rhythms, energy, latencies.
@@ -396,16 +385,15 @@ _NODE_NAMES = ("node", "exported_node")
 
 
 def drained_nodes(asked: Questions, nodes: Collection[str]) -> pd.DataFrame:
-    """Absences of the nodes of `known` on which Kubernetes schedules nothing at the window's end, or which it listed
-    within the window and no longer lists, while it lists others."""
+    """Absences of those of `nodes` on which Kubernetes schedules nothing at the window's end, or which it listed within
+    the window and no longer lists, while it lists others."""
     chosen, window = queries.selector(asked.matches), asked.survey.window
     listed = f"kube_node_info{chosen}"
     gone = f"last_over_time({listed}[{window.seconds:.0f}s]) unless on ({', '.join(_NODE_NAMES)}) {listed}"
     query = f"kube_node_spec_unschedulable{chosen} == 1 or ({gone} and on () count({listed}))"
-    labels = (
-        asked.instant(query, _NODE_NAMES).labels if any("kube_node_" in name for name in asked.survey.names) else ()
-    )
-    short = {(label.get("exported_node") or label.get("node", "")).split(".")[0] for label in labels}
+    is_asked = any("kube_node_" in name for name in asked.survey.names)
+    labels = asked.instant(query, _NODE_NAMES).labels if is_asked else ()
+    short = {label_of(label, "node").split(".")[0] for label in labels}
     table = pd.DataFrame({"node": sorted(node for node in nodes if node.split(".")[0] in short)}, dtype=object)
     why = {"reason": "drained", "detail": "Kubernetes schedules nothing on this node.", "remedy": ""}
     table = table.assign(scope="node", metric="*", since=window.start, **why)

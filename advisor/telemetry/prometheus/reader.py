@@ -40,6 +40,8 @@ from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, w
 
 K = TypeVar("K")
 _COLLECTORS = "node_scrape_collector_success"
+_REMEDY = "Run node_exporter with --collector.infiniband, or run the agent."
+_NO_FABRIC = coded("no-fabric-series", f"No fabric metrics: idle fabrics are not detected. {_REMEDY}")
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,11 @@ def read_frames(
                 "scrape_seconds": survey.scrape_seconds, "recording_rules": sorted(survey.ruled), "queries": len(sizes),
                 "answer_bytes": sum(sizes), "cached_answers": reading.cache.hits,
             }  # fmt: skip
-            notes = log.notes if is_short else (*log.notes, *questions.advice_notes(survey))
-            asked_of = {} if is_short else {"asked": dict(sorted(asked.queries.items()))}
-            part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
+            if not is_short:
+                source["asked"] = dict(sorted(asked.queries.items()))
+                if survey.dcgm_gpus and not survey.has_fabric:
+                    log.add(_NO_FABRIC)
+            part = replace(part, source=source, notes=tuple(log.notes))
         yield part
         del part  # not held while the next group is made
         done |= frozenset(group or ())
@@ -191,10 +195,8 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
     notes = list(kube.notes)
     if questions.AMD_ACTIVITY in survey.names and not any(note.fields["vendor"] == "AMD" for note in notes):
         devices = f"{questions.AMD_ACTIVITY}{queries.selector(asked.matches)}"
-        answer = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
-        notes.append(
-            vendor_note("AMD", len(answer.labels), sorted({label.get("hostname", "") for label in answer.labels}))
-        )
+        gpus = asked.over_window(f"(group by (hostname, serial_number) ({devices}))", ("hostname", "serial_number"))
+        notes.append(vendor_note("AMD", len(gpus.labels), sorted({gpu.get("hostname", "") for gpu in gpus.labels})))
     for note in notes:
         log.add(note)
     identity = read_identity(asked, kube, log)
@@ -213,10 +215,8 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
         return node if node in counts else None
 
     ports, hosts = _ports_and_hosts(asked, counts, gpu_node, reading.fabric_roles)
-    table = node_table(
-        gpus, ports, asked.agents, asked.given.get("node GPUs"), dmi=identity.dmi, kube=identity.labels,
-        catalog=catalog, declared=offered, clusters=identity.clusters, present=identity.present,
-    )  # fmt: skip
+    agents, agent_counts = asked.agents, asked.given.get("node GPUs")
+    table = node_table(gpus, ports, agents, agent_counts, identity=identity, catalog=catalog, declared=offered)
     readable = {node for (node, _, _), layer in ports.layers.items() if layer != "Ethernet"}
     failed = frozenset(_failed_collectors(asked, gpu_node)) - readable
     return ServerTables(gpus, ports, hosts, uses, table, requests, key_of, failed)
@@ -236,7 +236,7 @@ def _with_owners(
     # Our agent's ids are made with the cluster in its configuration, the others with the series' own label.
     use_clusters = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
     uses = uses.assign(cluster=pd.Series(use_clusters, uses.index))
-    return owned(uses, owners, asked.grid, team_labels, requesting=requesting)
+    return owned(uses, owners, asked.grid, team_labels, requesting)
 
 
 def _recognize_server(reading: ServerReading, survey: Discovery, labels: Mapping[str, str], log: Log) -> None:

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from skuwise.advisor.state import ledger
-from skuwise.advisor.state.file import State
 from skuwise.advisor.state.fleets import StateBeside
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.ledger_builders import (
@@ -70,8 +68,7 @@ def fill(path: Path, limit: int, answers: Answers[str]) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        with State(path).writing() as db:
-            ledger.note(db, advice_with(*(recommendation(f"r-{n}", text="x" * 2000) for n in range(99)), end=NOW), NOW)
+        propose(path, *(recommendation(f"r-{n}", text="x" * 2000) for n in range(99)), now=NOW)
         answers.put("")
     except SkuwiseError as error:
         answers.put(str(error))

@@ -141,7 +141,7 @@ def test_a_decision_counts_until_it_is_taken_back(tmp_path: Path, open_advice) -
         """After a decision: the sums, and what is shown (everywhere, see render/test_one_list.py)."""
         if words:
             assert main(["ledger", *words[:1], best.id, *words[1:], "--state", str(beside.state.path)]) == 0
-        advice = decided(beside.decisions(time.time()))
+        advice = decided(ledger.decisions_of(beside.entries(), time.time()))
         shown = [r.id for r in selected(advice).shown]
         cash = sum(r.saving_usd_per_month.p50 for r in counted_recommendations(advice.recommendations))
         assert advice.summary.recoverable_usd_per_month == pytest.approx(cash)
@@ -153,14 +153,14 @@ def test_a_decision_counts_until_it_is_taken_back(tmp_path: Path, open_advice) -
     assert shown == [id_ for id_ in before[1] if id_ != best.id]
     assert summary.recoverable_usd_per_month < before[0].recoverable_usd_per_month
     other = replace(demo, members={"GPU-other": "n0"})  # another demo: its clusters and nodes have the same names
-    assert StateBeside(print, folder=tmp_path).of(other).decisions(NOW) == {}
+    assert StateBeside(print, folder=tmp_path).of(other).entries() == ()
     assert surfaces("reopen") == before
 
 
 def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     said: list[str] = []
     beside = StateBeside(said.append, State(tmp_path / "deep" / "state.db"))
-    assert beside.decisions(NOW) == {}
+    assert beside.entries() == ()
     beside.note(replace(advice_of(founding()), recommendations=()), NOW)
     assert not said and not beside.state.path.exists()
     advice = advice_of(founding())
@@ -169,8 +169,8 @@ def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
         beside.note(advice, NOW)
         assert f"{count} recommendations recorded in" in said[-1] and f"({new} new)" in said[-1]
     decide(beside.state.path, (first := advice.recommendations[0].id), "snoozed", NOW, until=NOW + DAY)
-    assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
-    assert beside.decisions(NOW + DAY) == {}
+    assert {key: d.state for key, d in ledger.decisions_of(beside.entries(), NOW + 1).items()} == {first: "snoozed"}
+    assert ledger.decisions_of(beside.entries(), NOW + DAY) == {}
 
 
 def test_a_ledger_that_cannot_be_read_is_done_without_unless_it_was_named(tmp_path: Path) -> None:
@@ -180,10 +180,10 @@ def test_a_ledger_that_cannot_be_read_is_done_without_unless_it_was_named(tmp_pa
     beside = StateBeside(said.append, folder=tmp_path).of(EU)
     assert beside.state.path.name == f"{file_stem(EU)}-2.db" and "ignored" in said[0] and damaged.name in said[0]
     beside = StateBeside(said.append, State(damaged), tmp_path, EU)  # it was damaged since it was found
-    assert beside.decisions(NOW) == {} and beside.site(NOW).cases == 0 and "no ledger" in said[1]
+    assert beside.entries() == () and "no ledger" in said[1]
     beside.note(replace(advice_of(founding()), fleet=EU), NOW)
     assert "not recorded in the ledger" in said[2] and len(said) == 3
-    for call in (lambda: StateBeside(said.append, State(damaged)).check(), lambda: named(damaged).of(EU)):
+    for call in (lambda: StateBeside(said.append, State(damaged)).entries(), lambda: named(damaged).of(EU)):
         with pytest.raises(StoreError, match="not a database"):
             call()
 
@@ -227,16 +227,14 @@ def test_the_command_lists_and_decides(path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["accept", "r-nothing"], "No match for 'r-nothing' in the ledger"),
-        (["accept", "r-0123456789ac"], "Did you mean r-0123456789ab?"),
-        (["accept", "r-0"], "No match for"),
-        (["accept", ""], "No match for"),
+        (["accept", "r-nothing"], "No match for 'r-nothing' in the ledger"), (["accept", "r-0"], "No match for"),
+        (["accept", "r-0123456789ac"], "Did you mean r-0123456789ab?"), (["accept", ""], "No match for"),
         (["snooze", MOVE.id, "--until", "2020-01-01"], "is in the past"),
         (["snooze", MOVE.id, "--until", "9999-12-31T23:59:59-23:59"], "Invalid time"),
         (["snooze", MOVE.id, "--until", "soon"], "Invalid time 'soon'"),
         (["dismiss", MOVE.id, "--why", "  "], "The reason is empty. Set --why"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_decided_is_refused_in_one_sentence(path: Path, capsys, arguments, said) -> None:
     assert main(["ledger", *arguments, "--state", str(path)]) == 2
     printed = capsys.readouterr().err
@@ -296,10 +294,12 @@ def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -
     few, many = (replace(NAMELESS, members={f"GPU-{n}": "n0" for n in range(start, 32)}) for start in (30, 8))
     for fleet in (few, many):
         note(tmp_path / f"{file_stem(fleet)}.db", fleet)
-    assert state_of(tmp_path, NAMELESS) == (State(tmp_path / f"{file_stem(many)}.db"), ())
+    assert state_of(tmp_path, NAMELESS, print) == State(tmp_path / f"{file_stem(many)}.db")
     part = replace(NAMELESS, match=('rack="1"',))
-    assert state_of(tmp_path, part)[0].path.name == f"{file_stem(part)}.db"  # what was asked for is part of who it is
+    assert (
+        state_of(tmp_path, part, print).path.name == f"{file_stem(part)}.db"
+    )  # what was asked for is part of who it is
     # One that cannot be read for now may be this fleet's.
     (tmp_path / "locked.db").mkdir()
     with pytest.raises(StoreError, match="cannot be read"):
-        state_of(tmp_path, US)
+        state_of(tmp_path, US, print)

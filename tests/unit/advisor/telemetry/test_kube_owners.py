@@ -31,30 +31,26 @@ _SERIES = re.compile(r"kube_\w+")
 
 
 class Server:
-    """Answers by the name of the series; `told`: series -> labels and values. Keeps what was asked."""
+    """Answers by the name of the series; `reported`: series -> labels and values. Keeps the queries."""
 
     def __init__(self, reported: Mapping[str, Sequence[tuple[Labels, float]]]) -> None:
-        self.told, self.asked = reported, list[str]()
+        self.reported, self.asked = reported, list[str]()
 
     def __call__(self, queries: Sequence[str], kept: Sequence[str]) -> list[SeriesAnswer]:
-        return [self.answer(query, kept) for query in queries]
-
-    def answer(self, query: str, kept: Sequence[str]) -> SeriesAnswer:
-        self.asked.append(query)
-        name = _SERIES.search(query)
-        rows = self.told.get(name.group() if name else "", ())
-        results = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
-        return SeriesAnswer(
-            tuple(entry for entry, _ in results), np.array([[value] for _, value in results]).reshape(-1, 1)
-        )
+        self.asked += queries
+        answers = []
+        for query in queries:
+            name = _SERIES.search(query)
+            rows = self.reported.get(name.group() if name else "", ())
+            labels = tuple({label: text for label, text in row.items() if label in kept} for row, _ in rows)
+            answers.append(SeriesAnswer(labels, np.array([value for _, value in rows]).reshape(-1, 1)))
+        return answers
 
 
-def held(*pods: str, hours: float = 24) -> pd.DataFrame:
-    return pd.DataFrame([use(pod, 0, hours) for pod in pods])
-
-
-def ask(server: Server, uses: pd.DataFrame) -> KubeOwners:
-    return read_owners(server, SERIES, ('cluster="eu"',), uses, window=Window(END - DAY, END))
+def ask(server: Server, *pods: str, hours: float = 24, **about: Any) -> KubeOwners:
+    """The owners of pods that held a GPU in these first hours of the day."""
+    uses = pd.DataFrame([use(pod, 0, hours) for pod in pods])
+    return read_owners(server, SERIES, ('cluster="eu"',), uses, window=Window(END - DAY, END), **about)
 
 
 def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
@@ -62,22 +58,21 @@ def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
     rows = [({"namespace": "ml", "pod": n, "uid": n, "owner_kind": "PyTorchJob", "owner_name": n[:-9],
               "owner_is_controller": "true"}, 60.0) for n in names]  # fmt: skip
     server = Server({"kube_pod_owner": rows})
-    kube_owners = ask(server, held(*names))
-    assert len(kube_owners.pods) == 1000
+    assert len(ask(server, *names).pods) == 1000
     # Seven parts of 150 names, six series, and the namespace's labels.
     assert len(server.asked) <= 7 * 6 + 1 and all('cluster="eu"' in query for query in server.asked)
     nothing = Server({})
-    assert not ask(nothing, held(*names)).pods and len(nothing.asked) <= 2 * 7 * 6
+    assert not ask(nothing, *names).pods and len(nothing.asked) <= 2 * 7 * 6
     gone = Server({})
-    assert not ask(gone, held(*names, hours=12)).pods and len(gone.asked) <= 7 * 6
+    assert not ask(gone, *names, hours=12).pods and len(gone.asked) <= 7 * 6
     assert all(f"[{DAY:.0f}s]" in query for query in gone.asked)
 
 
 def test_no_name_gets_into_a_query_that_is_no_name_of_a_pod() -> None:
     server = Server({})
-    ask(server, held('x"}) or vector(1) #', "a|.*", "UPPER", "", "\u202e", "a" * 254))
+    ask(server, 'x"}) or vector(1) #', "a|.*", "UPPER", "", "\u202e", "a" * 254)
     assert server.asked == []
-    ask(server, held("a.b"))
+    ask(server, "a.b")
     assert all('=~"a[.]b"' in query for query in server.asked)
 
 
@@ -85,7 +80,7 @@ def test_the_controller_is_the_owner_of_several() -> None:
     plain = {"namespace": "ml", "pod": "a", "uid": "u", "owner_kind": "Job"}
     rows = [({**plain, "owner_name": name, "owner_is_controller": is_controller}, 1.0)
             for name, is_controller in (("aaa", "false"), ("new", "true"), ("other", "false"))]  # fmt: skip
-    (pod,) = ask(Server({"kube_pod_owner": rows}), held("a")).pods["", "ml", "a"]
+    (pod,) = ask(Server({"kube_pod_owner": rows}), "a").pods["", "ml", "a"]
     assert pod.owner == PodOwner("Job", "new")
 
 
@@ -94,8 +89,8 @@ def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
         ({"cluster": c, "namespace": "ml", "pod": "a", "uid": c, "created_by_kind": "Job", "created_by_name": c}, 1.0)
         for c in ("eu", "us")
     ]
-    kube_owners = ask(Server({"kube_pod_info": rows}), held("a"))
-    assert [kube_owners.cluster_of(entry, "ml", "a") for entry in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
+    owners = ask(Server({"kube_pod_info": rows}), "a")
+    assert [owners.cluster_of(cluster, "ml", "a") for cluster in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
 
 
 def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
@@ -117,36 +112,31 @@ def became(uses: list[dict[str, object]], *pods: Pod) -> pd.DataFrame:
     for pod in pods:
         key = ("", "ml", pod.name)
         by_name[key] = (*by_name.get(key, ()), pod)
-    return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID)
-
-
-def hours(row: pd.Series) -> tuple[float, float]:
-    return tuple((float(row[name]) - END + DAY) / 3600 for name in ("ts_start", "ts_end"))  # type: ignore[return-value]
+    return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID, (), {})
 
 
 STORE = PodOwner("StatefulSet", "store")
 
 
-def test_what_had_a_name_before_is_kept_apart_where_only_the_last_is_told() -> None:
-    results = became([use("store-0", 0, 24)], life("store-0", "b", 13, STORE))
-    assert list(results["workload_id"]) == [
-        workload_id("", "kubernetes", "pod", "ml", "store-0"), workload_id("", "kubernetes", "b"),
-    ]  # fmt: skip
-    assert set(results["name"]) == {"store"}
-
-
-def test_a_use_begins_with_its_pod_where_rows_are_coarser() -> None:
-    results = became([use("a", 3.05, 9)], life("a", "u", 3.0, None))
-    assert hours(results.iloc[0]) == (3, 9)
-    # Minutes within an hour are where the pod was; what is far off is believed as measured.
-    assert hours(became([use("a", 5, 5.2)], life("a", "u", 5.5, None)).iloc[0]) == (5.5, pytest.approx(5.7))
-    assert hours(became([use("a", 5, 9)], life("a", "u", 2, None)).iloc[0]) == (5, 9)
-
-
-def test_a_use_within_an_hour_is_of_the_pod_that_had_the_name_for_most_of_it() -> None:
-    lives = [life("store-0", uid, at, STORE) for uid, at in (("old", 1), ("a", 12.1), ("b", 12.9))]
-    results = became([use("store-0", 12, 12.5, f"GPU-{n}") for n in range(8)], *lives)
-    assert set(results["workload_id"]) == {workload_id("", "kubernetes", "a")}
+@pytest.mark.parametrize(
+    ("span", "lives", "expected"),
+    [
+        # What had a name before is kept apart where only the last is reported.
+        ((0, 24), [("b", 13)], [("", 0, 13), ("b", 13, 24)]),
+        # A use begins with its pod where rows are coarser: minutes within an hour are where the pod was, and what is
+        # far off is believed as measured.
+        ((3.05, 9), [("u", 3.0)], [("u", 3, 9)]), ((5, 5.2), [("u", 5.5)], [("u", 5.5, pytest.approx(5.7))]),
+        ((5, 9), [("u", 2)], [("u", 5, 9)]),
+        # Within an hour it is of the pod that had the name for most of it.
+        ((12, 12.5), [("old", 1), ("a", 12.1), ("b", 12.9)], [("a", 12.1, pytest.approx(12.6))]),
+    ],
+)  # fmt: skip
+def test_a_use_is_cut_where_the_pods_of_its_name_began(span, lives, expected) -> None:
+    results = became([use("store-0", *span)], *(life("store-0", uid, hour, STORE) for uid, hour in lives))
+    ids = [workload_id("", "kubernetes", *([uid] if uid else ["pod", "ml", "store-0"])) for uid, _, _ in expected]
+    assert list(results["workload_id"]) == ids and set(results["name"]) == {"store"}
+    begins, ends = ((results[name] - END + DAY) / 3600 for name in ("ts_start", "ts_end"))
+    assert [*zip(begins, ends, strict=True)] == [(begin, end) for _, begin, end in expected]
 
 
 @pytest.mark.parametrize(
@@ -164,13 +154,8 @@ def test_an_exporters_daemonset_owns_no_work(
     owner: str, image: str, requesting: set[tuple[str, str]], is_left_out: bool
 ) -> None:
     pod = life("a", "u", -9, PodOwner("DaemonSet", owner), image)
-    results = owned(
-        pd.DataFrame([use("a", 0, 9)]),
-        KubeOwners({("", "ml", "a"): (pod,)}),
-        GRID,
-        requesting=dict.fromkeys(requesting, frozenset({"main"})),
-    )
-    assert results.empty == is_left_out
+    owners, containers = KubeOwners({("", "ml", "a"): (pod,)}), dict.fromkeys(requesting, frozenset({"main"}))
+    assert owned(pd.DataFrame([use("a", 0, 9)]), owners, GRID, (), containers).empty == is_left_out
 
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
@@ -204,10 +189,9 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
     pod = {"namespace": "ml", "pod": "a", "uid": "u"}
-    reported = [({**pod, "container": name, "image": entry}, 1.0) for name, entry in images.items()]
+    reported = [({**pod, "container": name, "image": image_name}, 1.0) for name, image_name in images.items()]
     server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": reported})
-    requests = {("ml", "a"): asking}
-    owners = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)
+    owners = ask(server, "a", requests={("ml", "a"): asking})
     assert [pod.image for pod in owners.pods["", "ml", "a"]] == [image]
 
 
@@ -250,13 +234,9 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
     (row,) = frame.workloads.to_dict("records")
     assert row["workload_id"] == workload_id("c", "slurm", "22", str(int(START)))
     assert row["series_id"] == series_id("c", "vision", "ann", "train-9")  # digits are folded
-    (workload_verdict,) = judge(frame, rulebook()).workloads
-    assert (workload_verdict.name, workload_verdict.owner.user, workload_verdict.owner.account) == (
-        "train-7",
-        "ann",
-        "vision",
-    )
-    about = workload_verdict.scheduled
+    (verdict,) = judge(frame, rulebook()).workloads
+    assert (verdict.name, verdict.owner.user, verdict.owner.account) == ("train-7", "ann", "vision")
+    about = verdict.scheduled
     assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
         "22", "20", "7", "main", "high", "COMPLETED",
     )  # fmt: skip
@@ -267,17 +247,12 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
 def test_the_same_job_has_one_id_on_both_roads() -> None:
     """A server knows the number alone, a node with SLURM_JOB_START_TIME the start too."""
     table = [run(start=1 / 3600)]
-    server = with_jobs(built(("22", "n1", 0, 10)), table)
     make = FrameBuilder(hours=48)
     make.node()
     make.use(TRAINING)
     make.work(workload_id("c", "slurm", "22", str(int(START) + 1)), [GPU], end=10, scheduler="slurm", job_id="22")
-    node = with_jobs(make.frame(), table)
-    assert (
-        set(server.workloads["workload_id"])
-        == set(node.workloads["workload_id"])
-        == set(make.frame().workloads["workload_id"])
-    )
+    frames = with_jobs(built(("22", "n1", 0, 10)), table), with_jobs(make.frame(), table), make.frame()
+    assert len({tuple(frame.workloads["workload_id"]) for frame in frames}) == 1
 
 
 REQUEUED = (run(end=10, state="REQUEUED"), run(start=10.01, end=20), run(start=30, end=48, user="bob", name="other"))
@@ -343,8 +318,7 @@ def test_two_workloads_of_one_job_become_one() -> None:
     frame = with_jobs(make.frame(), [run(gpus=2, nodes="n[1-2]")])
     (row,) = frame.workloads.to_dict("records")
     assert row["framework"] == "pytorch" and len(frame.uses) == 2
-    (workload_verdict,) = judge(frame, rulebook()).workloads
-    assert workload_verdict.nodes == ("n1", "n2")
+    assert [verdict.nodes for verdict in judge(frame, rulebook()).workloads] == [("n1", "n2")]
 
 
 def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> None:
@@ -355,10 +329,7 @@ def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> N
     last = job("b", START + 9 * HOUR, job_id="22")
     other = replace(job("c", START), scheduled=Scheduled("kubernetes", job_id="23"))
     advice = advice_of(verdicts([one_node()], [first, last, other]))
-    assert find(advice, "22").id == "w-b" and [workload_verdict.id for workload_verdict in runs_of(advice, "22")] == [
-        "w-b",
-        "w-a",
-    ]
+    assert find(advice, "22").id == "w-b" and [run.id for run in runs_of(advice, "22")] == ["w-b", "w-a"]
     assert find(advice, "20_7").id == "w-a" and find(advice, "23").id == "w-c"
     for nobody in ("7", "22 OR 1", "2" * 40):
         with pytest.raises(UsageError):

@@ -24,17 +24,24 @@ GRID = Grid(HOUR, 4 * HOUR, HOUR)
 nan = float("nan")
 
 
-def test_a_mig_instance_is_its_parent_and_its_number() -> None:
+def test_labels_name_gpus_and_workloads_as_the_agent_does() -> None:
     assert gpu_of({"UUID": "GPU-a", "GPU_I_ID": "3"}) == ("GPU-a/gi3", "GPU-a")
     assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None) and gpu_of({"gpu": "0"}) is None
-
-
-def test_a_pod_has_the_ids_that_the_agent_gives_it() -> None:
     labels = {"pod": "web-6d4cf56db6-x7k2p", "namespace": "shop", "pod_uid": "u-1", "container": "main"}
-    work = work_of(labels, exported=False)
-    assert work is not None and work.workload_id == workload_id("", "kubernetes", "u-1")
-    assert work.series_id == series_id("", "shop", None, "web")
-    assert (work.name, work.pod) == ("web", "web-6d4cf56db6-x7k2p")
+    web = work_of(labels, exported=False)
+    reserved = work_of({"pod": "gpu-reservation-n1-x2k4m", "namespace": "kai-resource-reservation"}, exported=False)
+    first, second = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
+    ours = agent_work({"workload_id": "w", "series_id": "s", "scheduler": "slurm", "job_id": "7", "shared": "1"})
+    assert web and reserved and first and second and ours
+    assert web.workload_id == workload_id("", "kubernetes", "u-1")
+    assert web.series_id == series_id("", "shop", None, "web")
+    assert (web.name, web.pod) == ("web", "web-6d4cf56db6-x7k2p")
+    assert (reserved.name, reserved.shared) == ("reserved for shared use", True)
+    # The numbers of two jobs of Slurm fold to one series.
+    assert first.workload_id == workload_id("", "slurm", "12") and first.series_id is None
+    assert first.workload_id != second.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
+    assert (ours.workload_id, ours.series_id, ours.shared, ours.name) == ("w", "s", True, "job 7")
+    assert agent_work({"series_id": "s"}) is None
 
 
 def bare(pod: str, container: str, **more: str) -> dict[str, str]:
@@ -70,33 +77,16 @@ def test_the_exporters_own_pod_is_no_workload(
     series: list[dict[str, str]], requesting: tuple[str, ...], pods: set[str]
 ) -> None:
     labels = tuple(
-        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **entry} for n, entry in enumerate(series)
+        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **series_labels}
+        for n, series_labels in enumerate(series)
     )
     about = {label["UUID"]: About("n1", uuid=label["UUID"]) for label in labels}
     uses = dcgm_uses(
         SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0)), GRID, about, taken=set(),
-        intervals=dict.fromkeys(about, 60.0), key_of=lambda element: element["UUID"],
+        intervals=dict.fromkeys(about, 60.0), key_of=lambda series_labels: series_labels["UUID"],
         requesting={("ml", pod) for pod in requesting},
     )  # fmt: skip
     assert set(uses["pod"] if len(uses) else ()) == pods
-
-
-def test_a_reserved_gpu_is_held_for_shared_use() -> None:
-    work = work_of({"pod": "gpu-reservation-n1-x2k4m", "namespace": "kai-resource-reservation"}, exported=False)
-    assert work is not None and (work.name, work.shared) == ("reserved for shared use", True)
-
-
-def test_jobs_of_slurm_are_told_apart_though_their_numbers_fold_to_one() -> None:
-    labelled_work, two = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
-    assert labelled_work is not None and two is not None
-    assert labelled_work.workload_id == workload_id("", "slurm", "12") and labelled_work.series_id is None
-    assert labelled_work.workload_id != two.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
-
-
-def test_the_agents_ids_are_taken_as_they_are() -> None:
-    work = agent_work({"workload_id": "w", "series_id": "s", "scheduler": "slurm", "job_id": "7", "shared": "1"})
-    assert work is not None and (work.workload_id, work.series_id, work.shared, work.name) == ("w", "s", True, "job 7")
-    assert agent_work({"series_id": "s"}) is None
 
 
 def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_and_maxima_only() -> None:
@@ -129,26 +119,26 @@ def _of_port(*values: float) -> SeriesAnswer:
     return SeriesAnswer(({"instance": "n1:9100", "device": "mlx5_0", "port": "1"},), np.array([values]))
 
 
-@pytest.mark.parametrize("way", ["tx", "rx"])
-def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
-    grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[way]
-    answers = {f"fabric {way}_{entry}": _of_port(5e9, 5e9) for entry in ("mean", "p95", "max")}
-    answers |= {f"fabric {other}_{element}": _of_port(20e9, nan) for element in ("mean", "p95", "max")}
+@pytest.mark.parametrize("sent", ["tx", "rx"])
+def test_a_port_of_which_one_way_is_not_told_has_no_use(sent: str) -> None:
+    grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[sent]
+    answers = {f"fabric {sent}_{statistic}": _of_port(5e9, 5e9) for statistic in ("mean", "p95", "max")}
+    answers |= {f"fabric {other}_{statistic}": _of_port(20e9, nan) for statistic in ("mean", "p95", "max")}
     answers["fabric n"] = _of_port(60, 60)
     rows = exporter_ports(
         grid, answers, {RATE: _of_port(50e9)}, node_of=lambda _: "n1", gpu_counts={"n1": 1}, configured={}
     )
     for statistic in ("mean", "p95", "max"):
         np.testing.assert_allclose(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
-    np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
+    np.testing.assert_array_equal(rows.cells.column(f"{sent}_bytes_per_second_mean"), [[5e9, 5e9]])
 
 
-A, B = ({"UUID": f"GPU-{entry}", "Hostname": "n1", "instance": "n1:9400"} for entry in "ab")
+A, B = ({"UUID": f"GPU-{letter}", "Hostname": "n1", "instance": "n1:9400"} for letter in "ab")
 Told = tuple[Mapping[str, str], Sequence[float]]
 
 
 def answer(*series: Told) -> SeriesAnswer:
-    return SeriesAnswer(tuple(entry for entry, _ in series), np.array([values for _, values in series], dtype=float))
+    return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
 
 
 def rows_of(counts: Sequence[Told], **measures: Sequence[Told]) -> GpuRows:
@@ -174,7 +164,7 @@ def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
     held = [15, 60, 60, 60] if samples[0] == 30 else [60] * 4
     rows = rows_of(
         [(A, samples), *((of_pod, held) for of_pod in of_pods)],
-        gpu_util_mean=[(A, device), *((entry, [value] * 4) for entry, value in zip(of_pods, pods, strict=True))],
+        gpu_util_mean=[(A, device), *((of_pod, [value] * 4) for of_pod, value in zip(of_pods, pods, strict=True))],
     )
     assert rows.cells.column("gpu_util_mean")[0].tolist() == pytest.approx(expected)
     shares = rows.pods.values[1:].tolist() if rows.pods else None
@@ -201,13 +191,15 @@ def test_a_counter_that_stands_still_under_load_is_missing(
     gpus: tuple[Mapping[str, str], ...], use: float, traffic: float, is_known: bool
 ) -> None:
     links = dict.fromkeys(
-        f"nvlink_{option}_bytes_per_second_{entry}" for option in ("tx", "rx") for entry in ("mean", "p95")
+        f"nvlink_{direction}_bytes_per_second_{statistic}"
+        for direction in ("tx", "rx")
+        for statistic in ("mean", "p95")
     )
     sent = {name: [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus] for name in links}
     rows = rows_of([(gpu, [60] * 4) for gpu in gpus], gpu_util_mean=[(gpu, [use] * 4) for gpu in gpus], **sent)
     assert [np.isnan(rows.cells.column(name)).any() for name in links] == [not is_known] * 4
     reasons = [(absence["reason"], absence["node"], absence["metric"]) for absence in rows.absences]
-    expected = [("counter-never-moved", "n1", f"nvlink_{route}_bytes_per_second") for route in ("tx", "rx")]
+    expected = [("counter-never-moved", "n1", f"nvlink_{direction}_bytes_per_second") for direction in ("tx", "rx")]
     assert reasons == ([] if is_known else expected)
 
 
@@ -246,23 +238,19 @@ def frame() -> Frame:
 @pytest.fixture(scope="module")
 def whole(frame: Frame) -> Advice:
     advice = told(frame)
-    assert {recommendation.action for recommendation in advice.recommendations if claims(recommendation)} >= {
-        "release",
-        "move-sku",
-    }
+    assert {r.action for r in claimed(advice)} >= {"release", "move-sku"}
     return advice
 
 
-def claims(entry: Recommendation) -> bool:
-    saving = entry.saving_usd_per_month
-    return (
-        entry.realisation in {"cash-now", "cash-at"} and not entry.blocked_by and saving is not None and saving.p50 > 0
-    )  # fmt: skip
+def claimed(advice: Advice) -> list[Recommendation]:
+    """What promises cash."""
+    unblocked = [r for r in advice.recommendations if r.realisation in {"cash-now", "cash-at"} and not r.blocked_by]
+    return [r for r in unblocked if r.saving_usd_per_month is not None and r.saving_usd_per_month.p50 > 0]
 
 
 def idle_gpus(advice: Advice) -> set[str]:
-    results = {gpu for finding in advice.findings if finding.rule in {"idle", "held-idle"} for gpu in finding.gpus}
-    return results | {gpu for workload in advice.workloads if workload.kind.label == "idle" for gpu in workload.gpus}
+    of_findings = {gpu for f in advice.findings if f.rule in {"idle", "held-idle"} for gpu in f.gpus}
+    return of_findings | {gpu for w in advice.workloads if w.kind.label == "idle" for gpu in w.gpus}
 
 
 @pytest.mark.parametrize(
@@ -277,31 +265,23 @@ def idle_gpus(advice: Advice) -> set[str]:
 )  # fmt: skip
 def test_hiding_a_metric_never_raises_a_claim(frame: Frame, whole: Advice, hidden: tuple[str, ...]) -> None:
     part = told(without(frame, hidden))
-    claimed = {recommendation.id for recommendation in whole.recommendations if claims(recommendation)}
-    assert not {recommendation.id for recommendation in part.recommendations if claims(recommendation)} - claimed
+    assert {r.id for r in claimed(part)} <= {r.id for r in claimed(whole)}
     assert (part.summary.recoverable_usd_per_month or 0) <= (whole.summary.recoverable_usd_per_month or 0) + 0.01
-    risks = {recommendation.id: recommendation.risk for recommendation in whole.recommendations}
-    for recommendation in part.recommendations:
-        assert RISKS.index(recommendation.risk) >= RISKS.index(risks.get(recommendation.id, "very-low")), (
-            recommendation.text
-        )
-    working = {
-        gpu for workload in whole.workloads if workload.kind.label not in {"idle", "unknown"} for gpu in workload.gpus
-    }
+    risks = {r.id: r.risk for r in whole.recommendations}
+    for r in part.recommendations:
+        assert RISKS.index(r.risk) >= RISKS.index(risks.get(r.id, "very-low")), r.text
+    working = {gpu for w in whole.workloads if w.kind.label not in {"idle", "unknown"} for gpu in w.gpus}
     assert not (idle_gpus(part) - idle_gpus(whole)) & working
 
 
 def without(frame: Frame, hidden: tuple[str, ...]) -> Frame:
     """The frame as if these were never measured."""
-    match hidden:
-        case ("fabric",):
-            return replace(frame, fabric=frame.fabric.iloc[:0])
-        case ("names",):
-            return replace(frame, uses=frame.uses.iloc[:0], workloads=frame.workloads.iloc[:0])
-        case ("bins",):
-            none = BinsArray.of([None] * len(frame.gpu))
-            return replace(
-                frame, gpu=frame.gpu.assign(**{entry: none for entry in map(str, frame.gpu) if entry.endswith("_bins")})
-            )
-    columns = [f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max")]
-    return replace(frame, gpu=frame.gpu.assign(**{column: np.nan for column in columns if column in frame.gpu}))
+    if hidden == ("fabric",):
+        return replace(frame, fabric=frame.fabric.iloc[:0])
+    if hidden == ("names",):
+        return replace(frame, uses=frame.uses.iloc[:0], workloads=frame.workloads.iloc[:0])
+    bins = hidden == ("bins",)
+    nothing = BinsArray.of([None] * len(frame.gpu)) if bins else np.nan
+    names = ("_bins",) if bins else tuple(f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max"))
+    hidden_columns = {column: nothing for column in map(str, frame.gpu) if column.endswith(names)}
+    return replace(frame, gpu=frame.gpu.assign(**hidden_columns))
