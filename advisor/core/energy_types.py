@@ -4,8 +4,6 @@ None is not measured, and never 0. `usd` and `co2_kg` follow the site's [energy]
 `usd` is in no other sum, because the price of a rented node includes its power.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args

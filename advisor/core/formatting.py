@@ -1,7 +1,5 @@
 """Figures in texts for people: every number with its unit, every dollar with its source and date."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
