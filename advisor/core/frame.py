@@ -105,7 +105,7 @@ class Frame:
     telemetry_span: tuple[float, float] | None = None  # of the whole source, where the frame has a part of its nodes
 
     @cached_property
-    def gpu_keys(self) -> "GpuKeys":
+    def gpu_keys(self) -> GpuKeys:
         """The GPU of each row of `gpu`."""
         return GpuKeys.of(self.gpu)
 
