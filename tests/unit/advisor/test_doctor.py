@@ -278,12 +278,10 @@ def without(*columns: str) -> Fleet:
     return Fleet(columns=ALL_COLUMNS - set(columns))
 
 
+_ALSO = {"engine_active": ("sm_active",)}  # by which the measure is known, too
 CASES = [
     *(
-        # The engine is known by SM activity, too.
-        Case(
-            f"no-{name.replace('_', '-')}", without(*of.columns, "sm_active" if name == "engine_active" else ""), exported
-        )
+        Case(f"no-{name.replace('_', '-')}", without(*of.columns, *_ALSO.get(name, ())), exported)
         for name, of in GPU_MEASURES.items()
     ),
     Case("no-tensor-active", Fleet(still_tensor=True, columns=ALL_COLUMNS - {"fp32_active", "fp64_active"}), exported),
