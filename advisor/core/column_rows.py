@@ -156,3 +156,8 @@ class ColumnRows:
         """The rows of each text of a column, in order of appearance; rows without one are left out."""
         indices = pd.Series(self.at).groupby(self[name], sort=False).groups
         return {str(text): self.taken(self.at[at]) for text, at in indices.items()}
+
+    def mean(self, name: str) -> float:
+        """The mean of the known values; NaN without any."""
+        values = self.floats(name)
+        return float(np.nan if np.isnan(values).all() else np.nanmean(values))
