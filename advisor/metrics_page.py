@@ -5,8 +5,6 @@ dollars, rates in dollars an hour (``usd_per_hour``). Figures of the advice are 
 workloads add up. Missing values are left out, never 0.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

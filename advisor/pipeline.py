@@ -1,7 +1,5 @@
 """From verdicts to the advice. Pure: the clock and the seed of random numbers are arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 

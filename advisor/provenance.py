@@ -1,8 +1,6 @@
 """Each number of a finding or recommendation with the plain query that reads the series behind it: as a script whose
 comments are the numbers (``skuwise explain --query``). What came from outside stays a value, whatever it holds."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The catalog, rules, models and prices of one run, as values; `advise.load_rulebook` reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

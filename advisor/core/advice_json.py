@@ -1,7 +1,5 @@
 """The plain values of the JSON, schema ``skuwise.advice/1``: RFC 3339 UTC, base units, null for missing, never NaN."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 None is JSON's null: unknown, or not applicable. `Moment` is Unix seconds (UTC).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 No file holds a secret, and none is ever executed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The card of one job. Names and order are those of its JSON, schema ``skuwise.card/1``; `Moment` is Unix seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """A text for people with the code that programs read: notes, blockers, reasons and evidence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

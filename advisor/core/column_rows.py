@@ -1,8 +1,6 @@
 """Rows of a table as arrays by column, for many small selections, where a pandas object for each would be slow; and
 seconds per bin as a column, stored as one matrix: separate arrays would take three times the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -26,7 +24,7 @@ class BinsDtype(ExtensionDtype):
     na_value = None  # type: ignore[assignment] - pandas itself sets a plain attribute here
 
     @classmethod
-    def construct_array_type(cls) -> type[BinsArray]:  # type: ignore[override] - a class method before pandas 3
+    def construct_array_type(cls) -> "type[BinsArray]":  # type: ignore[override] - a class method before pandas 3
         return BinsArray
 
 
@@ -37,7 +35,7 @@ class BinsArray(ExtensionArray):
         self.matrix = matrix
 
     @classmethod
-    def missing(cls, count: int) -> BinsArray:
+    def missing(cls, count: int) -> "BinsArray":
         return cls(np.full((count, WIDTH), np.nan, dtype=np.float32))
 
     @classmethod
@@ -137,11 +135,11 @@ class ColumnRows:
     def __contains__(self, name: str) -> bool:
         return name in self.table or name in self.behind
 
-    def taken(self, at: Ints) -> ColumnRows:
+    def taken(self, at: Ints) -> "ColumnRows":
         """Other rows of the same table."""
         return replace(self, at=at)
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> ColumnRows:
+    def where(self, mask: npt.NDArray[np.bool_]) -> "ColumnRows":
         return self.taken(self.at[mask])
 
     def frame(self, names: Iterable[str]) -> pd.DataFrame:
@@ -154,7 +152,12 @@ class ColumnRows:
     def flags(self, name: str) -> npt.NDArray[np.bool_]:
         return self[name].astype(np.bool_, copy=False)
 
-    def groups(self, name: str) -> dict[str, ColumnRows]:
+    def groups(self, name: str) -> "dict[str, ColumnRows]":
         """The rows of each text of a column, in order of appearance; rows without one are left out."""
         indices = pd.Series(self.at).groupby(self[name], sort=False).groups
         return {str(text): self.taken(self.at[at]) for text, at in indices.items()}
+
+    def mean(self, name: str) -> float:
+        """The mean of the known values; NaN without any."""
+        values = self.floats(name)
+        return float(np.nan if np.isnan(values).all() else np.nanmean(values))

@@ -4,8 +4,6 @@ None is not measured, and never 0. `usd` and `co2_kg` follow the site's [energy]
 `usd` is in no other sum, because the price of a rented node includes its power.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -140,30 +138,28 @@ def figures_of(parts: Sequence[Energy]) -> dict[str, Any]:
     return {**sums, **hours, "basis": basis_of(sums["kwh"], sums["counted_kwh"])}
 
 
-def phases_together(parts: Iterable[PhaseEnergy]) -> tuple[PhaseEnergy, ...]:
-    """One sum per phase, in their order. A cost unknown in one part is unknown in the sum."""
-    every, sums = list(parts), list[PhaseEnergy]()
-    for phase in PHASES:
-        if same := [part for part in every if part.phase == phase]:
-            cost = None if any(p.cost_usd is None for p in same) else total(p.cost_usd for p in same)
-            kwh, usd, co2_kg = (total(getattr(p, name) for p in same) for name in ("kwh", "usd", "co2_kg"))
-            sums.append(PhaseEnergy(phase, added(p.gpu_hours for p in same), kwh, cost, usd, co2_kg))
-    return tuple(sums)
-
-
-def joules_a_token(parts: Iterable[WorkloadEnergy]) -> tuple[float | None, float | None]:
+def tokens_of(parts: Iterable[WorkloadEnergy]) -> dict[str, Any]:
     """Tokens and joules per token of the workloads whose engines report tokens; None: none does."""
     pairs = [(p.generated_tokens, p.joules_per_token) for p in parts]
     measured = [(tokens, joules) for tokens, joules in pairs if tokens and joules is not None]
     tokens = added(tokens for tokens, _ in measured)
-    return (tokens, added(n * joules for n, joules in measured) / tokens) if tokens > 0 else (None, None)
+    joules = added(n * joules for n, joules in measured) / tokens if tokens > 0 else None
+    return {"generated_tokens": tokens if tokens > 0 else None, "joules_per_token": joules}
 
 
-def owners_of(workloads: Iterable[tuple[str | None, WorkloadEnergy | None]]) -> tuple[OwnerEnergy, ...]:
-    """Energy by owner, the most first. `workloads`: owner and energy of each; those without energy are left out."""
-    every, rows = [(owner, energy) for owner, energy in workloads if energy is not None], list[OwnerEnergy]()
+def sums_of_workloads(workloads: Iterable[tuple[str | None, WorkloadEnergy | None]]) -> dict[str, Any]:
+    """The fields of `FleetEnergy` that are sums over workloads: tokens, phases in their order (a cost unknown in one
+    part is unknown in the sum), and owners, the most energy first. `workloads`: owner and energy of each; those without
+    energy are left out."""
+    every = [(owner, energy) for owner, energy in workloads if energy is not None]
+    owners, phases = list[OwnerEnergy](), list[PhaseEnergy]()
     for owner in dict.fromkeys(owner for owner, _ in every):
         parts = [energy for name, energy in every if name == owner]
-        tokens, joules = joules_a_token(parts)
-        rows.append(OwnerEnergy(**figures_of(parts), owner=owner, generated_tokens=tokens, joules_per_token=joules))
-    return tuple(sorted(rows, key=lambda row: (-(row.kwh or 0.0), row.owner or "")))
+        owners.append(OwnerEnergy(**figures_of(parts), **tokens_of(parts), owner=owner))
+    for phase in PHASES:
+        if same := [part for _, energy in every for part in energy.phases if part.phase == phase]:
+            cost = None if any(p.cost_usd is None for p in same) else total(p.cost_usd for p in same)
+            kwh, usd, co2_kg = (total(getattr(p, name) for p in same) for name in ("kwh", "usd", "co2_kg"))
+            phases.append(PhaseEnergy(phase, added(p.gpu_hours for p in same), kwh, cost, usd, co2_kg))
+    owners.sort(key=lambda row: (-(row.kwh or 0.0), row.owner or ""))
+    return {"phases": tuple(phases), "owners": tuple(owners), **tokens_of(energy for _, energy in every)}

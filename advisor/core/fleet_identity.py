@@ -1,7 +1,5 @@
 """Identity of the fleet behind a frame, which separates ledgers, and of simulated fleets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Figures in texts for people: every number with its unit, every dollar with its source and date."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -129,12 +127,9 @@ def price_note(prices: Iterable[Price]) -> str:
         return "no price known"
     dates = sorted({clean(p.as_of) for p in prices})
     days = [date.fromisoformat(text) for text in dates if _DATE.fullmatch(text)]
-    when = []
-    if days:
-        first, last = days[0], days[-1]
-        begin = f"{first:%B}" if first.year == last.year else f"{first:%B %Y}"
-        is_one = (first.year, first.month) == (last.year, last.month)
-        when.append(f"{last:%B %Y}" if is_one else f"{begin} to {last:%B %Y}")
+    when = [f"{days[-1]:%B %Y}"] if days else []
+    if days and f"{days[0]:%B %Y}" != when[0]:
+        when[0] = f"{days[0]:{'%B' if days[0].year == days[-1].year else '%B %Y'}} to {when[0]}"
     # A catalog read at a commit of its source has no date.
     when += [f"at {text}" for text in dates if not _DATE.fullmatch(text)]
     bases = ", ".join(sorted({_basis(p) for p in prices})) + ("s" if len(prices) > 1 else "")

@@ -1,7 +1,5 @@
 """The one tidy frame: the result of every source of telemetry, and the input of the advisor."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -29,7 +27,7 @@ class GpuKeys:
     number: Ints
 
     @classmethod
-    def of(cls, table: pd.DataFrame) -> GpuKeys:
+    def of(cls, table: pd.DataFrame) -> "GpuKeys":
         """From a table with `node` and `gpu_uuid`."""
         names = table.reindex(columns=["node", "gpu_uuid"])
         number = names.groupby(["node", "gpu_uuid"], sort=False).ngroup()

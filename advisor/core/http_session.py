@@ -6,8 +6,6 @@ deadline of the calling thread (`within`). The session ignores redirects: `reque
 end, whatever its size, and parse its address even if it is not followed.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import os

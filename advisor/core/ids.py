@@ -1,8 +1,6 @@
 """Ids that are stable over runs, so that a ledger can follow them, their short form for tables, and what a person means
 by an id, the beginning of one, a name, a job id, a node, or ``name@node``."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The last hours of a fleet from any source, what the watch finds in them, and incidents. `Moment` is Unix seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Statistics of many groups of rows at once. NaN is missing: it is ignored, and the result where nothing is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +41,7 @@ class Segments:
         """The segment of each row."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def where(self, chosen: Mask) -> Segments:
+    def where(self, chosen: Mask) -> "Segments":
         """The segments of the chosen rows alone: as many, some of them perhaps empty."""
         return Segments.of_lengths(self.count(chosen))
 
@@ -102,7 +100,7 @@ class Segments:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.clip(self.total(a * b) / np.sqrt(self.total(a * a)) / np.sqrt(self.total(b * b)), -1.0, 1.0)
 
-    def grouped(self, keys: npt.NDArray[np.integer]) -> Groups:
+    def grouped(self, keys: npt.NDArray[np.integer]) -> "Groups":
         """The rows of one key within one segment as a group."""
         return grouped(self.number, keys, len(self))
 

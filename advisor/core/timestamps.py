@@ -1,7 +1,5 @@
 """Moments and lengths of time as people type and read them, always UTC; `agent.durations` parses lengths."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

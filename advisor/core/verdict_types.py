@@ -1,7 +1,5 @@
 """The verdicts on one workload. Names and order are those of the JSON, as in `advice_types`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -4,8 +4,6 @@ Gains compare in US dollars a month: cash as it is, GPU-hours at the price of th
 price is known, a GPU-hour counts as `USD_PER_GPU_HOUR` and a kWh as `USD_PER_KWH`, for the minimum alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 Ids and frameworks come from the agent's own functions, so that they are those a real agent would have given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What is simulated: nodes of the catalog with named GPUs and ports, and what each GPU sustains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Self
@@ -172,7 +170,7 @@ class Load(SimpleNamespace):
         shapes = dict.fromkeys(PER_GPU, (gpus, seconds)) | dict.fromkeys(PER_HOST, (seconds,))
         super().__init__(**{name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()})
 
-    def place(self, other: Load, gpus: list[int], where: slice | npt.NDArray[np.bool_]) -> None:
+    def place(self, other: "Load", gpus: list[int], where: slice | npt.NDArray[np.bool_]) -> None:
         """Put `other` on these GPUs of this node's load, at these seconds; host demand adds up."""
         for name in PER_GPU:
             getattr(self, name)[gpus, where] = getattr(other, name)

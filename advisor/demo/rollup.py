@@ -2,8 +2,6 @@
 rows of samples, (r, s): r periods of s contiguous seconds; NaN is missing. `observed` is the time a row stands for, to
 which counts and bins are scaled; a run that fills the row lasts it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Randomness of a seed, a name and the time alone, so that any second can be made alone; ranges to draw from."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

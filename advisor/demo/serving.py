@@ -1,8 +1,6 @@
 """Online serving by an engine that preallocates its memory, and processes that hold memory and do nothing. A decode
 step reads the weights and the requests' KV cache once and computes one token for each request in flight."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -74,7 +72,7 @@ class Serving(Model):
         counted = 1 + smooth(self.seed + 7, t, 1.7) / np.sqrt(1 + self.peak_in_flight * level)
         return np.maximum(self.peak_in_flight * level * np.exp(bursts) * counted, 0.02)
 
-    def replica(self, number: int) -> Serving:
+    def replica(self, number: int) -> "Serving":
         """The same service on other GPUs: the balancer gives it the same day, its bursts are its own."""
         return self.but(seed=self.seed + 1000 * number)
 

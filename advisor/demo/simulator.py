@@ -1,7 +1,5 @@
 """Simulates a fleet into databases, through the store that a real agent writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

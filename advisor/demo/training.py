@@ -4,8 +4,6 @@ A step's phases follow from the step model: the shares of its time in which each
 counter read once a second sees the mean of the phases in that second: short steps blur, long ones show their shape.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .hardware import Floats, Load, Model, SimGpu

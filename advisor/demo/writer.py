@@ -5,8 +5,6 @@ Hours are made whole where minutes are kept, where a workload starts or ends in 
 part of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -37,7 +35,7 @@ class Counters:
     fabric: dict[str, Array]
     host: dict[str, Array]
 
-    def each(self, change: Callable[[Array], Array]) -> Counters:
+    def each(self, change: Callable[[Array], Array]) -> "Counters":
         """The same with every array changed."""
         return Counters(*({k: change(v) for k, v in part.items()} for part in (self.gpus, self.fabric, self.host)))
 

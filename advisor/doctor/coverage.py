@@ -1,7 +1,5 @@
 """On how many GPUs and nodes each measure is known, from the inventory that the advice rests on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

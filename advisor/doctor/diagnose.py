@@ -1,7 +1,5 @@
 """From a frame and the advice on it to the diagnosis, its page and its JSON (schema ``skuwise.doctor/1``)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace

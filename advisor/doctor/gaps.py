@@ -1,8 +1,6 @@
 """The checks of ``skuwise doctor``: what a source lacks, its effect on the advice, and the remedy; the weightiest
 first."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -14,7 +14,7 @@ from ...rules.base.sanitize import clean
 from ..advise import read_and_reason
 from ..core.advice_types import Advice, NotJudged, Reconciliation, Unobserved
 from ..core.coded_text import CodedText
-from ..core.energy_types import FleetEnergy, figures_of, joules_a_token, owners_of, phases_together
+from ..core.energy_types import FleetEnergy, figures_of, sums_of_workloads
 from ..core.timestamps import day, minute, span
 from ..core.verdict_types import WorkloadVerdict
 from ..core.worth import added_intervals, counted_recommendations, marked
@@ -172,16 +172,8 @@ def _energy(fleet: FleetEnergy | None, workloads: Sequence[WorkloadVerdict]) -> 
     if fleet is None or len(parts) < len(workloads):
         return None
     figures = figures_of(parts)
-    tokens, joules = joules_a_token(parts)
-    return FleetEnergy(
-        **figures,
-        idle_held_kwh=figures["idle_kwh"],
-        phases=phases_together(phase for part in parts for phase in part.phases),
-        owners=owners_of((w.owner.user or w.owner.namespace or w.owner.account, w.energy) for w in workloads),
-        generated_tokens=tokens,
-        joules_per_token=joules,
-        figures=fleet.figures,
-    )
+    sums = sums_of_workloads((w.owner.user or w.owner.namespace or w.owner.account, w.energy) for w in workloads)
+    return FleetEnergy(**figures, **sums, idle_held_kwh=figures["idle_kwh"], figures=fleet.figures)
 
 
 BATCH = "report-"  # and the week: the batch of its messages

@@ -174,19 +174,14 @@ def _of_fleet(
     (sums,) = _sums(rows.assign(all=True), "all").values()
     figures = _figures(sums, sum(n.gpu_count * n.span_hours for n in verdicts.nodes))
     kwh = figures["kwh"]
-    parts = [w.energy for w in workloads if w.energy is not None]
-    tokens, joules = types.joules_a_token(parts)
     hours = verdicts.occupancy
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
     uses = dict(zip(("workloads", *_USES[1:]), by_class["kwh"].tolist(), strict=True))
     return types.FleetEnergy(
         **figures,
+        **types.sums_of_workloads((w.owner.name, w.energy) for w in workloads),
         idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
         idle_free_kwh=None if kwh is None else free,
         by_use=None if kwh is None else {**uses, "total": kwh, "unobserved_gpu_hours": unobserved},
-        phases=types.phases_together(phase for part in parts for phase in part.phases),
-        owners=types.owners_of((w.owner.name, w.energy) for w in workloads),
-        generated_tokens=tokens,
-        joules_per_token=joules,
         figures=stated,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -172,7 +173,7 @@ class HeldIdle(WorkloadRule):
         rows = verdicts.used(w.id for w in group.workloads)
         rows = rows.where(rows["bottleneck"] == "idle")
         engine, dram, power, memory = (
-            None if name not in rows or np.isnan(rows.floats(name)).all() else float(np.nanmean(rows.floats(name)))
+            None if name not in rows or math.isnan(value := rows.mean(name)) else value
             for name in ("g", "m", "power_watts", "mem_used_ratio")
         )
         floors = [b.idle_power_watts for b in verdicts.bare if b.gpu_sku == group.lead.gpu_sku and b.idle_power_watts]

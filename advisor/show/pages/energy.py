@@ -17,7 +17,7 @@ from ...core.energy_types import (
     StatedFigure,
     WorkloadEnergy,
     figures_of,
-    joules_a_token,
+    tokens_of,
 )
 from ...core.verdict_types import WorkloadVerdict
 from ..coverage import share_words
@@ -112,7 +112,7 @@ def _workloads(advice: Advice) -> list[tuple[str, WorkloadEnergy]]:
         parts = [w.energy for w in same if w.energy is not None]
         hours = sum(p.busy_gpu_hours for p in parts)
         busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
-        per_hour, joules = _ratio(busy, hours), joules_a_token(parts)[1]
+        per_hour, joules = _ratio(busy, hours), tokens_of(parts)["joules_per_token"]
         energy = WorkloadEnergy(**figures_of(parts), kwh_per_busy_gpu_hour=per_hour, joules_per_token=joules)
         sums.append((f"{name}{runs_words(same)}", energy))
     return sorted(sums, key=lambda named: (-(named[1].kwh or 0.0), named[0]))

@@ -241,11 +241,6 @@ def test_doctor_decides_as_advise_on_simulated_fleets(source, since, request, ca
 
 FIELDS = {name: gauge.measure for gauge in DCGM_GAUGES for name in gauge.names}
 COLUMNS = {"engine": "gpu_util"}
-OF_MEASURE = {
-    "engine_active": ("gpu_util", "sm_active"), "mem_used": ("mem_used_bytes",), "power": ("power_watts",),
-    "clocks": ("sm_clock_hertz",), "nvlink": ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"),
-    "pcie": ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -279,27 +274,15 @@ def says(words: str, **changed: object) -> Callable[[Fleet, TelemetryGap], Fleet
 LABELED = says("nodes=[topology.kubernetes.io/region,node.kubernetes.io", sku=Fleet.sku, region=Fleet.region)
 
 
-def priced(gap: TelemetryGap) -> Rulebook:
-    """The rulebook with the prices of the printed options, and of the printed settings, which say the same."""
-    (options,) = re.findall(r"\(or pass (.*)\)", gap.where)
-    words = shlex.split(options)
-    assert set(words[::2]) == {"--gpu-hour-usd"}
-    flags = parse_flags(words[1::2])
-    settings = tomllib.loads(gap.add)["prices"]["gpu_hour_usd"]
-    assert {flag.name: float(str(flag.usd)) for flag in flags} == settings
-    return replace(BOOK, hourly=resolve_prices(StatedPrices(gpu_flags=flags), BOOK.catalog, date(2026, 9, 1)))
-
-
 def without(*columns: str) -> Fleet:
     return Fleet(columns=ALL_COLUMNS - set(columns))
 
 
+_ALSO = {"engine_active": ("sm_active",)}  # by which the measure is known, too
 CASES = [
     *(
-        Case(
-            f"no-{name.replace('_', '-')}", without(*OF_MEASURE.get(name, (name,))), exported
-        )
-        for name in GPU_MEASURES
+        Case(f"no-{name.replace('_', '-')}", without(*of.columns, *_ALSO.get(name, ())), exported)
+        for name, of in GPU_MEASURES.items()
     ),
     Case("no-tensor-active", Fleet(still_tensor=True, columns=ALL_COLUMNS - {"fp32_active", "fp64_active"}), exported),
     Case("no-power", Fleet(frozen_power=True), says("restart dcgm-exporter", frozen_power=False)),
@@ -341,29 +324,30 @@ def test_a_gap_goes_where_its_remedy_is_followed(case: Case) -> None:
     assert case.code not in after and set(after) < set(before)
 
 
-@pytest.mark.parametrize("model", ["NVIDIA L40S", "NVIDIA H100 80GB HBM3"])
-def test_a_printed_price_is_taken_as_it_is_printed(model: str) -> None:
+@pytest.mark.parametrize(
+    "model",
+    ["NVIDIA L40S", "NVIDIA H100 80GB HBM3", "NVIDIA GB10", "NVIDIA GeForce RTX 4090", 'it\'s "new" $(id)'],
+)
+def test_a_printed_price_survives_the_shell_and_the_settings_and_is_taken(model: str) -> None:
     fleet = Fleet(model=model, sku=None, region=None)
     (gap,) = gaps(diagnosed(fleet))["no-price"]
-    diagnosis = diagnosed_frame(fleet.frame(), priced(gap))
+    (options,) = re.findall(r"\(or pass (.*)\)", gap.where)
+    words = shlex.split(options)
+    assert set(words[::2]) == {"--gpu-hour-usd"}
+    flags = parse_flags(words[1::2])
+    assert {flag.name: float(str(flag.usd)) for flag in flags} == tomllib.loads(gap.add)["prices"]["gpu_hour_usd"]
+    hourly = resolve_prices(StatedPrices(gpu_flags=flags), BOOK.catalog, date(2026, 9, 1))
+    diagnosis = diagnosed_frame(fleet.frame(), replace(BOOK, hourly=hourly))
     assert "no-price" not in gaps(diagnosis) and "node-sku-unknown" not in gaps(diagnosis)
     (node,) = diagnosis.nodes
     assert node.price is not None and node.price.usd_per_hour == pytest.approx(8 * 2.10)
     assert node.price_words == "your setting, gpu_hour_usd, 2026-09-01"
 
 
-@pytest.mark.parametrize("model", ["NVIDIA GB10", "NVIDIA GeForce RTX 4090", 'it\'s "new" $(id)'])
-def test_a_price_of_any_name_survives_the_shell_and_the_settings(model: str) -> None:
-    (gap,) = gaps(diagnosed(Fleet(model=model, sku=None, region=None)))["no-price"]
-    (options,) = re.findall(r"\(or pass (.*)\)", gap.where)
-    assert [parse_flag.name for parse_flag in parse_flags(shlex.split(options)[1:])] == [model]
-    assert tomllib.loads(gap.add)["prices"]["gpu_hour_usd"] == {model: 2.10}
-
-
 def test_what_a_gpu_cannot_have_is_not_asked_for() -> None:
     asked = gaps(diagnosed(Fleet(model="NVIDIA GB10", sku=None, columns=frozenset({"gpu_util", "power_watts"}))))
     assert not {"no-mem-used", "no-sm-active", "no-nvlink", "node-sku-unknown"} & set(asked)
-    flat = diagnosed(replace(without(*OF_MEASURE["nvlink"]), model="NVIDIA L40S", sku=None))
+    flat = diagnosed(replace(without(*GPU_MEASURES["nvlink"].columns), model="NVIDIA L40S", sku=None))
     assert "no-nvlink" not in gaps(flat)
     without_rdma = Fleet(layers=(), absent=("infiniband", "no-fabric"))
     (gap,) = gaps(diagnosed(without_rdma))["no-network"]
