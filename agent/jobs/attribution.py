@@ -115,15 +115,12 @@ def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[s
     return joined
 
 
-_NO_SCHEDULER = Absence(
-    "source",
-    "allocation",
-    "*",
-    "allocation-unknown",
+_NOT_FOUND = (
     "No scheduler was found on this node, so GPU allocations are unknown; processes show who uses the GPUs.",
     "With Slurm, name /etc/skuwise/slurm/prolog.sh and epilog.sh in slurm.conf (skuwise agent install writes them); "
     "with Kubernetes, mount the kubelet's pod-resources.",
 )
+_NO_SCHEDULER = Absence("source", "allocation", "*", "allocation-unknown", *_NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,11 +329,8 @@ def _uses(
     return tuple(sorted(workload_uses, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))
 
 
-_HIDDEN = Absence(
-    "source",
-    "processes",
-    "*",
-    "process-not-visible",
+_NOT_SEEN = (
     "The driver reports processes on a GPU that this agent cannot see in procfs, so their work has no name.",
     "In a container, share the host's PID namespace (hostPID); under hidepid, add the agent's user to its group.",
 )
+_HIDDEN = Absence("source", "processes", "*", "process-not-visible", *_NOT_SEEN)
