@@ -46,11 +46,11 @@ def spoiled(data: bytes, words: Sequence[bytes] = ()) -> st.SearchStrategy[bytes
     ))  # fmt: skip
 
     def applied(changes: Sequence[tuple[float, tuple[bytes, int | None]]]) -> bytes:
-        result = data
+        found = data
         for at, (text, over) in changes:
-            result = _changed(result, at, text, over)
-            result = result[:MOST] if len(data) < MOST else result
-        return result
+            found = _changed(found, at, text, over)
+            found = found[:MOST] if len(data) < MOST else found
+        return found
 
     return st.lists(change, min_size=1, max_size=4).map(applied)
 

@@ -45,7 +45,7 @@ class Server:
         rows = self.told.get(name.group() if name else "", ())
         results = [({k: v for k, v in labels.items() if k in kept}, value) for labels, value in rows]
         return SeriesAnswer(
-            tuple(entry for entry, _ in results), np.array([[value] for _, value in results]).reshape(-1, 1)
+            tuple(one for one, _ in results), np.array([[value] for _, value in results]).reshape(-1, 1)
         )
 
 
@@ -95,7 +95,7 @@ def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
         for c in ("eu", "us")
     ]
     kube_owners = ask(Server({"kube_pod_info": rows}), held("a"))
-    assert [kube_owners.cluster_of(entry, "ml", "a") for entry in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
+    assert [kube_owners.cluster_of(one, "ml", "a") for one in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
 
 
 def use(pod: str, start: float, end: float, gpu: str = "GPU-0", **about: object) -> dict[str, object]:
@@ -204,7 +204,7 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
     pod = {"namespace": "ml", "pod": "a", "uid": "u"}
-    reported = [({**pod, "container": name, "image": entry}, 1.0) for name, entry in images.items()]
+    reported = [({**pod, "container": name, "image": one}, 1.0) for name, one in images.items()]
     server = Server({"kube_pod_info": [(pod, 1.0)], "kube_pod_container_info": reported})
     requests = {("ml", "a"): asking}
     owners = read_owners(server, SERIES, (), held("a"), window=Window(END - DAY, END), requests=requests)

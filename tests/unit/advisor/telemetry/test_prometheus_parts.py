@@ -70,12 +70,12 @@ def test_the_exporters_own_pod_is_no_workload(
     series: list[dict[str, str]], requesting: tuple[str, ...], pods: set[str]
 ) -> None:
     labels = tuple(
-        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **entry} for n, entry in enumerate(series)
+        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
     )
     about = {label["UUID"]: About("n1", uuid=label["UUID"]) for label in labels}
     uses = dcgm_uses(
         SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0)), GRID, about, taken=set(),
-        intervals=dict.fromkeys(about, 60.0), key_of=lambda element: element["UUID"],
+        intervals=dict.fromkeys(about, 60.0), key_of=lambda one: one["UUID"],
         requesting={("ml", pod) for pod in requesting},
     )  # fmt: skip
     assert set(uses["pod"] if len(uses) else ()) == pods
@@ -132,8 +132,8 @@ def _of_port(*values: float) -> SeriesAnswer:
 @pytest.mark.parametrize("way", ["tx", "rx"])
 def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
     grid, other = Grid(HOUR, 2 * HOUR, HOUR), {"tx": "rx", "rx": "tx"}[way]
-    answers = {f"fabric {way}_{entry}": _of_port(5e9, 5e9) for entry in ("mean", "p95", "max")}
-    answers |= {f"fabric {other}_{element}": _of_port(20e9, nan) for element in ("mean", "p95", "max")}
+    answers = {f"fabric {way}_{one}": _of_port(5e9, 5e9) for one in ("mean", "p95", "max")}
+    answers |= {f"fabric {other}_{one}": _of_port(20e9, nan) for one in ("mean", "p95", "max")}
     answers["fabric n"] = _of_port(60, 60)
     rows = exporter_ports(
         grid, answers, {RATE: _of_port(50e9)}, node_of=lambda _: "n1", gpu_counts={"n1": 1}, configured={}
@@ -143,12 +143,12 @@ def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
     np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
 
 
-A, B = ({"UUID": f"GPU-{entry}", "Hostname": "n1", "instance": "n1:9400"} for entry in "ab")
+A, B = ({"UUID": f"GPU-{one}", "Hostname": "n1", "instance": "n1:9400"} for one in "ab")
 Told = tuple[Mapping[str, str], Sequence[float]]
 
 
 def answer(*series: Told) -> SeriesAnswer:
-    return SeriesAnswer(tuple(entry for entry, _ in series), np.array([values for _, values in series], dtype=float))
+    return SeriesAnswer(tuple(one for one, _ in series), np.array([values for _, values in series], dtype=float))
 
 
 def rows_of(counts: Sequence[Told], **measures: Sequence[Told]) -> GpuRows:
@@ -174,7 +174,7 @@ def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
     held = [15, 60, 60, 60] if samples[0] == 30 else [60] * 4
     rows = rows_of(
         [(A, samples), *((of_pod, held) for of_pod in of_pods)],
-        gpu_util_mean=[(A, device), *((entry, [value] * 4) for entry, value in zip(of_pods, pods, strict=True))],
+        gpu_util_mean=[(A, device), *((one, [value] * 4) for one, value in zip(of_pods, pods, strict=True))],
     )
     assert rows.cells.column("gpu_util_mean")[0].tolist() == pytest.approx(expected)
     shares = rows.pods.values[1:].tolist() if rows.pods else None
@@ -200,12 +200,12 @@ def test_two_exporters_of_one_gpu_count_once_and_where_they_contradict_not_at_al
 def test_a_counter_that_stands_still_under_load_is_missing(
     gpus: tuple[Mapping[str, str], ...], use: float, traffic: float, is_known: bool
 ) -> None:
-    links = dict.fromkeys(f"nvlink_{option}_bytes_per_second_{entry}" for option in ("tx", "rx") for entry in ("mean", "p95"))
+    links = dict.fromkeys(f"nvlink_{way}_bytes_per_second_{one}" for way in ("tx", "rx") for one in ("mean", "p95"))
     sent = {name: [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus] for name in links}
     rows = rows_of([(gpu, [60] * 4) for gpu in gpus], gpu_util_mean=[(gpu, [use] * 4) for gpu in gpus], **sent)
     assert [np.isnan(rows.cells.column(name)).any() for name in links] == [not is_known] * 4
     reasons = [(absence["reason"], absence["node"], absence["metric"]) for absence in rows.absences]
-    expected = [("counter-never-moved", "n1", f"nvlink_{route}_bytes_per_second") for route in ("tx", "rx")]
+    expected = [("counter-never-moved", "n1", f"nvlink_{way}_bytes_per_second") for way in ("tx", "rx")]
     assert reasons == ([] if is_known else expected)
 
 
@@ -251,10 +251,10 @@ def whole(frame: Frame) -> Advice:
     return advice
 
 
-def claims(entry: Recommendation) -> bool:
-    saving = entry.saving_usd_per_month
+def claims(one: Recommendation) -> bool:
+    saving = one.saving_usd_per_month
     return (
-        entry.realisation in {"cash-now", "cash-at"} and not entry.blocked_by and saving is not None and saving.p50 > 0
+        one.realisation in {"cash-now", "cash-at"} and not one.blocked_by and saving is not None and saving.p50 > 0
     )  # fmt: skip
 
 
@@ -299,7 +299,7 @@ def without(frame: Frame, hidden: tuple[str, ...]) -> Frame:
         case ("bins",):
             none = BinsArray.of([None] * len(frame.gpu))
             return replace(
-                frame, gpu=frame.gpu.assign(**{entry: none for entry in map(str, frame.gpu) if entry.endswith("_bins")})
+                frame, gpu=frame.gpu.assign(**{one: none for one in map(str, frame.gpu) if one.endswith("_bins")})
             )
     columns = [f"{name}_{part}" for name in hidden for part in ("mean", "p95", "max")]
     return replace(frame, gpu=frame.gpu.assign(**{column: np.nan for column in columns if column in frame.gpu}))
