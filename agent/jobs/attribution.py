@@ -15,23 +15,13 @@ from pathlib import Path
 from ...rules.base.files import read_bounded
 from ..base.safe_text import clean_text
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
+from . import processes as process_tree
 from .command_line import framework_of, parse_command, plain_name
 from .ids import series_id, workload_id
 from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
 from .pods import controller_of
-from .processes import (
-    MPS,
-    PLAIN,
-    Origin,
-    Process,
-    is_drivers_own,
-    leader_of,
-    origin_of,
-    pod_uids,
-    read_lineage,
-    read_start_ticks,
-)
+from .processes import MPS, PLAIN, Origin, Process
 from .scheduler_claims import DeviceClaim, Devices, SchedulerState
 from .slurm import SlurmAllocations, job_of, slurm_workload, stepd_job
 
@@ -89,7 +79,7 @@ class Allocations:
         pods = [claim for claim in claims if claim.scheduler == "kubernetes"]
         matched |= join_claims(pods, seen)
         idle = {c: o for c, o in self._pods.items() if c in pods and c not in matched and o not in seen}
-        living = pod_uids(self.cgroups) if idle else frozenset()
+        living = process_tree.pod_uids(self.cgroups) if idle else frozenset()
         for claim, origin in idle.items():
             contested = {uuid for other in pods if other != claim for uuid in other.gpu_uuids}
             if origin.key in living and origin not in matched.values() and contested.isdisjoint(claim.gpu_uuids):
@@ -125,15 +115,12 @@ def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[s
     return joined
 
 
-_NO_SCHEDULER = Absence(
-    "source",
-    "allocation",
-    "*",
-    "allocation-unknown",
+_NOT_FOUND = (
     "No scheduler was found on this node, so GPU allocations are unknown; processes show who uses the GPUs.",
     "With Slurm, name /etc/skuwise/slurm/prolog.sh and epilog.sh in slurm.conf (skuwise agent install writes them); "
     "with Kubernetes, mount the kubelet's pod-resources.",
 )
+_NO_SCHEDULER = Absence("source", "allocation", "*", "allocation-unknown", *_NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +212,7 @@ class NodeAttribution:
         names: set[str] = set()
         for pid in pids:
             held = self._known.get(pid)
-            if held is None and (lineage := read_lineage(self.procfs, pid)):
+            if held is None and (lineage := process_tree.read_lineage(self.procfs, pid)):
                 held = self._describe(lineage, {})
             if held is not None and held.workload.workload_id in self._named:
                 names.add(self._named[held.workload.workload_id].workload_id)
@@ -238,10 +225,10 @@ class NodeAttribution:
         missing: set[int] = set()
         for pid in sorted(pids):
             held = self._known.get(pid)
-            if held is None or read_start_ticks(self.procfs, pid) != held.start_ticks:
-                lineage = read_lineage(self.procfs, pid)
+            if held is None or process_tree.read_start_ticks(self.procfs, pid) != held.start_ticks:
+                lineage = process_tree.read_lineage(self.procfs, pid)
                 missing |= set() if lineage else {pid}
-                held = self._describe(lineage, first) if lineage and not is_drivers_own(lineage) else None
+                held = self._describe(lineage, first) if lineage and not process_tree.is_drivers_own(lineage) else None
             if held is not None:
                 kept[pid] = held
         hidden = missing & self._missing
@@ -250,7 +237,7 @@ class NodeAttribution:
 
     def _describe(self, lineage: Sequence[Process], first: dict[str, Workload]) -> _Known:
         """`first`: the workloads that are described already."""
-        process, leader, origin = lineage[0], leader_of(lineage), origin_of(lineage[0].cgroup)
+        process, leader, origin = lineage[0], process_tree.leader_of(lineage), process_tree.origin_of(lineage[0].cgroup)
         words = (*(parse_command(process.argv).program for process in (leader, process)), leader.comm, process.comm)
         name = next(filter(None, (plain_name(word) for word in words if word)), "unnamed")
         if origin == PLAIN:
@@ -342,11 +329,8 @@ def _uses(
     return tuple(sorted(workload_uses, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))
 
 
-_HIDDEN = Absence(
-    "source",
-    "processes",
-    "*",
-    "process-not-visible",
+_NOT_SEEN = (
     "The driver reports processes on a GPU that this agent cannot see in procfs, so their work has no name.",
     "In a container, share the host's PID namespace (hostPID); under hidepid, add the agent's user to its group.",
 )
+_HIDDEN = Absence("source", "processes", "*", "process-not-visible", *_NOT_SEEN)

@@ -57,12 +57,8 @@ def examine(
 ) -> tuple[list[dict[str, str | None]], str]:
     """What doctor has to say of this node: rows for JSON, and a table for a person."""
     agent, tick, _ = probe_node(config, environ, clock, seconds)
-    lines = (
-        *source_lines(agent.survey, tick),
-        *not_configured(config, agent.survey),
-        *look_at_slurm(config, agent.survey.gpus),
-        *service_lines(Path("/")),
-    )
+    lines = [*source_lines(agent.survey, tick), *not_configured(config, agent.survey)]
+    lines += [*look_at_slurm(config, agent.survey.gpus), *service_lines(Path("/"))]
     rows = [
         _picked(line, "source", "scope", "subject", "metric")
         | {"status": "absent" if line.absence else "read", "origin": line.origin}

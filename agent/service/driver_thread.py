@@ -23,16 +23,10 @@ from ..sources.nvml_table import DRIVER_MISMATCH
 _USUAL_SECONDS = 0.05
 _CHECK_SECONDS = 0.1  # how often a wait looks whether the agent is to stop
 
-PAUSED = Fault(
-    "paused",
-    "The agent was paused and has released the GPUs.",
-    "Run skuwise agent resume; the agent also resumes when the pause is over.",
-)
-HUNG = Fault(
-    "driver-hung",
-    "The NVIDIA driver does not answer; everything else is still read.",
-    "See the kernel log for an XID; the GPU or the node may need a reset. The agent continues once it answers.",
-)
+_RESUME = "Run skuwise agent resume; the agent also resumes when the pause is over."
+PAUSED = Fault("paused", "The agent was paused and has released the GPUs.", _RESUME)
+_RESET = "See the kernel log for an XID; the GPU or the node may need a reset. The agent continues once it answers."
+HUNG = Fault("driver-hung", "The NVIDIA driver does not answer; everything else is still read.", _RESET)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,19 +59,11 @@ class DriverThread:
     close_seconds = 1.5  # a wait for events, which ends first, lasts a second
     retry_seconds = 60.0  # a driver that comes up late, or was changed, is seen within this
 
-    def __init__(
-        self,
-        driver: NvidiaDriver,
-        interval_seconds: float,
-        max_gap_seconds: float,
-        *,
-        sysfs: Path = Path("/sys"),
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, driver: NvidiaDriver, *, sysfs: Path, stopped: Callable[[], bool] = lambda: False) -> None:
         self.driver = driver
         self.wants_probe = False
         self.paused_until: float | None = None
-        self._inner = Sampler(driver.sources, interval_seconds, max_gap_seconds)
+        self._inner = Sampler(driver.sources, driver.interval_seconds, driver.max_gap_seconds)
         self._version_file = sysfs / "module/nvidia/version"
         self._stopped = stopped
         self._jobs: SimpleQueue[Job] = SimpleQueue()

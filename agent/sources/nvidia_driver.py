@@ -195,6 +195,7 @@ class NvidiaDriver(NvmlSession):
         self, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float] = boot_seconds
     ) -> None:
         super().__init__()
+        self.interval_seconds, self.max_gap_seconds = interval_seconds, max_gap_seconds
         self.sources: tuple[Source, ...] = (
             NvmlSource(self, interval_seconds, max_gap_seconds, now),
             GpmSource(self, max_gap_seconds),

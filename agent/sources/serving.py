@@ -110,11 +110,11 @@ WANTED = frozenset(
     for name in chain.from_iterable(named.values())
     for part in parts
 )
-_NOT_A_SERVER = Fault(
-    "not-a-server",
+_NO_METRICS = (
     "The page has no metrics of vLLM, SGLang, TGI, Triton or TensorRT-LLM.",
     "Switch its metrics on (SGLang: --enable-metrics), or fix serving_endpoints (trtllm-serve: /prometheus/metrics).",
 )
+_NOT_A_SERVER = Fault("not-a-server", *_NO_METRICS)
 _Buckets = dict[float, float]  # upper edge in seconds (``inf``: the whole) -> requests or tokens up to it
 
 

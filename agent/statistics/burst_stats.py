@@ -10,18 +10,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from statistics import median
 
-from .rollup_stats import (
-    ACTIVE_SM,
-    PEAK_SHARE,
-    autocorrelation,
-    autocorrelation_peak,
-    below,
-    coefficient_of_variation,
-    larger,
-    longest_run_seconds,
-    pearson,
-    share_of_time,
-)
+from . import rollup_stats as stats
 
 # What a burst reads of a GPU; all from GPM.
 BURST_METRICS = frozenset(
@@ -79,15 +68,15 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
     seconds = [reading.seconds for reading in readings]
     values = {name: [reading.values.get(name) for reading in readings] for name in BURST_METRICS}
     active, tensor = values["sm_active"], values["tensor_active"]
-    inactive = below(active, ACTIVE_SM)
-    idle = share_of_time(inactive, seconds)
-    nvlink = larger(values["nvlink_tx_bytes_per_second"], values["nvlink_rx_bytes_per_second"])
+    inactive = stats.below(active, stats.ACTIVE_SM)
+    idle = stats.share_of_time(inactive, seconds)
+    nvlink = stats.larger(values["nvlink_tx_bytes_per_second"], values["nvlink_rx_bytes_per_second"])
     period = strength = None
     for name in _RHYTHM:
         if len(readings) - values[name].count(None) >= MIN_READINGS:
             grid, step = even_grid(values[name], ends, seconds)
-            if peak := autocorrelation_peak(grid, _LEAST_LAG, len(grid) // 2):  # at most half of what was seen
-                curve = autocorrelation(grid, floor(peak[0])) or ()
+            if peak := stats.autocorrelation_peak(grid, _LEAST_LAG, len(grid) // 2):  # at most half of what was seen
+                curve = stats.autocorrelation(grid, floor(peak[0])) or ()
                 period, strength = _fundamental(curve, *peak) * step, peak[1]
                 break
     return Burst(
@@ -98,10 +87,10 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
         period_seconds=period,
         period_strength=strength,
         duty=None if idle is None else 1 - idle,
-        idle_run_seconds=longest_run_seconds(inactive, ends, seconds),
-        sm_active_cv=coefficient_of_variation(active),
-        tensor_nvlink_correlation=pearson(tensor, nvlink),
-        tensor_fabric_correlation=pearson(tensor, [reading.fabric_bytes_per_second for reading in readings]),
+        idle_run_seconds=stats.longest_run_seconds(inactive, ends, seconds),
+        sm_active_cv=stats.coefficient_of_variation(active),
+        tensor_nvlink_correlation=stats.pearson(tensor, nvlink),
+        tensor_fabric_correlation=stats.pearson(tensor, [reading.fabric_bytes_per_second for reading in readings]),
     )
 
 
@@ -132,6 +121,6 @@ def _fundamental(curve: Sequence[float], lag: float, height: float) -> float:
         if near <= _LEAST_LAG or away > 0.6 or near + 1 >= len(curve):
             continue
         is_peak = curve[near] >= max(curve[near - 1], curve[near + 1])
-        if is_peak and curve[near] >= PEAK_SHARE * height * (1.0 - 4.0 * away / part):
+        if is_peak and curve[near] >= stats.PEAK_SHARE * height * (1.0 - 4.0 * away / part):
             return part
     return lag

@@ -65,7 +65,7 @@ class Ticking(threading.Thread):
 def main() -> None:
     sysfs = Path(sys.argv[1])
     nvidia = NvidiaDriver(TICK_SECONDS, 10.0)
-    driver = DriverThread(nvidia, TICK_SECONDS, 10.0, sysfs=sysfs)
+    driver = DriverThread(nvidia, sysfs=sysfs)
     driver.read_seconds = 0.3
     clock = SystemClock()
     driver.open(clock.now())

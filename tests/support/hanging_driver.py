@@ -10,7 +10,7 @@ from skuwise.agent.sources.nvml_table import NO_DRIVER
 class Driver:
     """In place of `NvidiaDriver`: one GPU. While `answers` is not set, what opens, reads or closes it hangs."""
 
-    version = None
+    version, interval_seconds, max_gap_seconds = None, 1.0, 10.0
 
     def __init__(self) -> None:
         self.fault: Fault | None = Fault(NO_DRIVER, "It is not open.", "")

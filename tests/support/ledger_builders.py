@@ -19,7 +19,7 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import AdviseOptions, reason_on
+from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot, observation_of
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State, cells
@@ -56,9 +56,8 @@ def fleet(
             nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
     given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
     return reason_on(
-        replace(given_, window=Window(start, end)), rulebook(catalog()),
-        AdviseOptions(end, decisions=ledger.decisions_of(beside.entries() if beside else (), end)),
-        np.random.default_rng(1),
+        replace(given_, window=Window(start, end)), rulebook(catalog()), end, 1,
+        decisions=ledger.decisions_of(beside.entries() if beside else (), end),
         source={"kind": "sqlite", "databases": ["fleet.db"]},
     ).advice  # fmt: skip
 

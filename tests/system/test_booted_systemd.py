@@ -11,17 +11,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import StubClock
-from skuwise.tests.system.machine import (
-    PYTHON,
-    STATE,
-    Cgroups,
-    Machine,
-    minimal_debian,
-    must,
-    put_agent,
-    skip_without,
-    until,
-)
+from skuwise.tests.system import machine as debian
 
 pytestmark = [pytest.mark.system]
 
@@ -40,32 +30,32 @@ Environment=SKUWISE_NVML_DEVICE=/dev/nvidiactl
 """
 
 
-class Node(Machine):
+class Node(debian.Machine):
     """The booted container."""
 
     def __init__(self, root: Path, log: Path) -> None:
         # Which devices a unit may open is enforced in cgroups of version 2, by BPF programs.
-        part = [name for name in ("systemd", "unified") if Cgroups.has(name)]
+        part = [name for name in ("systemd", "unified") if debian.Cgroups.has(name)]
         super().__init__(
             root,
             log,
             ["--capability=all", "--system-call-filter=bpf"],
             environment={"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
-            cgroups=Cgroups(f"skuwise-booted-{os.getpid()}", part),
+            cgroups=debian.Cgroups(f"skuwise-booted-{os.getpid()}", part),
         )
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    skip_without()
+    debian.skip_without()
     folder = tmp_path_factory.mktemp("system")
     root = folder / "root"
-    must("cp", "-a", minimal_debian(tmp_path_factory), root)
-    put_agent(root, tmp_path_factory)
+    debian.must("cp", "-a", debian.minimal_debian(tmp_path_factory), root)
+    debian.put_agent(root, tmp_path_factory)
     nvml = root / "opt/nvml"
     (nvml / "scenario").write_text(SCENARIO)
     StubClock(nvml / "clock").set(1.0)
-    must("chmod", "-R", "a+rX", nvml)
+    debian.must("chmod", "-R", "a+rX", nvml)
     booted = Node(root, folder / "boot.log")
     try:
         booted.wait_for_login()
@@ -77,7 +67,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 def test_install_late_driver_kill_hang_stall_and_restart(machine: Node) -> None:
     # An operator installs and starts it.
-    said = machine.run(PYTHON, "-m", "skuwise", "agent", "install")
+    said = machine.run(debian.PYTHON, "-m", "skuwise", "agent", "install")
     assert "wrote /etc/systemd/system/skuwise-agent.service" in said and "failed" not in said
     drop_in = machine.root / "etc/systemd/system/skuwise-agent.service.d/stub.conf"
     drop_in.parent.mkdir()
@@ -90,13 +80,13 @@ def test_install_late_driver_kill_hang_stall_and_restart(machine: Node) -> None:
     agent = machine.shows("MainPID")
     for name, major in (("nvidiactl", "195"), ("other", "234")):
         machine.run("mknod", "-m", "666", f"/dev/{name}", "c", major, "255")
-    until(lambda: bool(machine.rows("SELECT 1 FROM gpu_samples")), 75)
+    debian.until(lambda: bool(machine.rows("SELECT 1 FROM gpu_samples")), 75)
     assert (machine.shows("MainPID"), machine.shows("NRestarts")) == (agent, "0")
     group = f"/sys/fs/cgroup{machine.shows('ControlGroup')}/cgroup.procs"
     refused = machine.run("sh", "-c", f"echo $$ > {group}; exec 2>&1; : < /dev/other", check=False)
     assert "Operation not permitted" in refused  # any other device is closed to it
-    database = machine.inside(f"{STATE}/skuwise.db")
-    until(lambda: len(machine.rows("SELECT 1 FROM gpu_samples WHERE gpu_util > 0.86")) >= 4)
+    database = machine.inside(f"{debian.STATE}/skuwise.db")
+    debian.until(lambda: len(machine.rows("SELECT 1 FROM gpu_samples WHERE gpu_util > 0.86")) >= 4)
     assert stat.S_IMODE(database.stat().st_mode) == 0o640
     assert stat.S_IMODE(database.parent.stat().st_mode) == 0o750
     assert database.stat().st_uid != 0
@@ -106,40 +96,40 @@ def test_install_late_driver_kill_hang_stall_and_restart(machine: Node) -> None:
     # A crash: systemd starts it again, and what was written stays.
     before = machine.rows("SELECT max(ts) FROM host_samples")[0][0]
     machine.run("systemctl", "kill", "-s", "KILL", "skuwise-agent.service")
-    until(lambda: machine.shows("NRestarts") == "1" and machine.shows("ActiveState") == "active")
-    until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {before} + 5")))
+    debian.until(lambda: machine.shows("NRestarts") == "1" and machine.shows("ActiveState") == "active")
+    debian.until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {before} + 5")))
     assert machine.rows(f"SELECT count(*) FROM host_samples WHERE ts <= {before}")[0][0]
 
     # The driver hangs: the GPUs are absent, host and watchdog go on, nothing is restarted.
     StubClock(machine.root / "opt/nvml/clock").set(101.0)
-    until(lambda: "driver-hung" in machine.shows("StatusText"))
+    debian.until(lambda: "driver-hung" in machine.shows("StatusText"))
     hung_at = machine.rows("SELECT max(ts) FROM host_samples")[0][0]
-    until(lambda: bool(machine.rows(f"SELECT 1 FROM host_samples WHERE ts > {hung_at} + 12")))
+    debian.until(lambda: bool(machine.rows(f"SELECT 1 FROM host_samples WHERE ts > {hung_at} + 12")))
     assert machine.shows("NRestarts") == "1"
     assert machine.rows("SELECT 1 FROM absences WHERE reason = 'driver-hung' AND until IS NULL")
-    assert "driver-hung" in machine.run(PYTHON, "-m", "skuwise", "agent", "status")
+    assert "driver-hung" in machine.run(debian.PYTHON, "-m", "skuwise", "agent", "status")
 
     # It is restarted while the driver hangs, and the driver comes back.
     StubClock(machine.root / "opt/nvml/clock").set(1.0)
     machine.run("systemctl", "restart", "skuwise-agent.service")
     restarted = machine.rows("SELECT max(ts) FROM host_samples")[0][0]
-    until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {restarted}")))
+    debian.until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {restarted}")))
 
     # Pause released, resume takes up; a loop that stands still is ended by the watchdog and started again.
-    assert "GPUs released" in machine.run(PYTHON, "-m", "skuwise", "agent", "pause")
-    assert "paused" in machine.run(PYTHON, "-m", "skuwise", "agent", "status")
-    machine.run(PYTHON, "-m", "skuwise", "agent", "resume")
+    assert "GPUs released" in machine.run(debian.PYTHON, "-m", "skuwise", "agent", "pause")
+    assert "paused" in machine.run(debian.PYTHON, "-m", "skuwise", "agent", "status")
+    machine.run(debian.PYTHON, "-m", "skuwise", "agent", "resume")
     restarts = int(machine.shows("NRestarts"))
     machine.run("systemctl", "kill", "-s", "STOP", "skuwise-agent.service")
-    until(lambda: int(machine.shows("NRestarts")) == restarts + 1 and machine.shows("ActiveState") == "active")
+    debian.until(lambda: int(machine.shows("NRestarts")) == restarts + 1 and machine.shows("ActiveState") == "active")
 
     # A reload, a stop; the file is whole, and the snapshot's unit works on it.
     machine.run("systemctl", "reload", "skuwise-agent.service")
-    until(lambda: machine.shows("ActiveState") == "active")
+    debian.until(lambda: machine.shows("ActiveState") == "active")
     machine.run("systemctl", "stop", "skuwise-agent.service")
     assert machine.shows("Result") == "success"
     assert machine.rows("PRAGMA integrity_check") == [("ok",)]
     machine.run("systemctl", "start", "skuwise-snapshot.service")
-    assert list(machine.inside(f"{STATE}/snapshots").glob("*.db"))
-    assert "removed" in machine.run(PYTHON, "-m", "skuwise", "agent", "uninstall")
+    assert list(machine.inside(f"{debian.STATE}/snapshots").glob("*.db"))
+    assert "removed" in machine.run(debian.PYTHON, "-m", "skuwise", "agent", "uninstall")
     assert database.exists()

@@ -12,17 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from skuwise.tests.system import slurm_cases as cases
 from skuwise.tests.system.machine import skip_without
-from skuwise.tests.system.slurm_cases import (
-    COLUMNS,
-    RECORDED,
-    Runner,
-    Seen,
-    ask_doctor,
-    collect,
-    differences,
-    meet_faults,
-)
 from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
 
 pytestmark = [pytest.mark.system]
@@ -46,7 +37,7 @@ LINUXPROC = Layout("all, linuxproc", LAYOUTS[0].gres_conf, "gpu:8", LAYOUTS[0].o
 class Came:
     """All that came of the machines."""
 
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, cases.Seen]
     faults: tuple[Mapping[str, str], Sequence[str]] | None
     doctor: str
 
@@ -56,17 +47,17 @@ def on_machine(root: Path, folder: Path, layout: Layout) -> Came:
     name = layout.name.replace(" ", "-")
     with booted(root, folder / name, layout) as machine:
         try:
-            seens = [Seen(layout)]
-            runner = Runner(machine, seens[0])
+            seens = [cases.Seen(layout)]
+            runner = cases.Runner(machine, seens[0])
             runner.kinds()
             runner.restarts()
             is_first = layout is LAYOUTS[0]
             if is_first:
-                seens.append(Seen(LINUXPROC))
-                Runner(machine, seens[1]).without_cgroups()
-            collect(machine, seens, folder / f"{name}.db")
-            doctor = ask_doctor(machine, layout) if is_first else ""
-            faults = meet_faults(machine) if is_first else None
+                seens.append(cases.Seen(LINUXPROC))
+                cases.Runner(machine, seens[1]).without_cgroups()
+            cases.collect(machine, seens, folder / f"{name}.db")
+            doctor = cases.ask_doctor(machine, layout) if is_first else ""
+            faults = cases.meet_faults(machine) if is_first else None
             return Came({seen.layout.name: seen for seen in seens}, faults, doctor)
         except BaseException as error:
             with contextlib.suppress(Exception):
@@ -92,8 +83,8 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Came]:
 def test_every_case_has_the_right_gpus_job_owner_and_times(came: Came, name: str) -> None:
     seen = came.seen[name]
     assert {job.user for job in seen.accounted} == set(USERS)
-    assert differences(seen, seen.recorded, RECORDED) == [], "before the import"
-    assert differences(seen, seen.imported, COLUMNS) == [], "after the import"
+    assert cases.differences(seen, seen.recorded, cases.RECORDED) == [], "before the import"
+    assert cases.differences(seen, seen.imported, cases.COLUMNS) == [], "after the import"
     assert set(seen.node_states) == {"idle"}
 
 

@@ -352,8 +352,5 @@ def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytes
     # Made of values that never change, as no measurement is.
     (power,) = [gap for gap in results["gaps"] if gap["code"] == "no-power"]
     assert "Readings not believed" in power["what"]
-    assert {candidate["name"] for candidate in results["exporters"]} >= {
-        "dcgm-exporter",
-        "node_exporter",
-        "kube-state-metrics",
-    }
+    exporters = {exporter["name"] for exporter in results["exporters"]}
+    assert exporters >= {"dcgm-exporter", "node_exporter", "kube-state-metrics"}

@@ -12,16 +12,7 @@ import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Probe, Tick
-from skuwise.agent.service.doctor import (
-    config_lines,
-    devices_lines,
-    folder_line,
-    look_at_slurm,
-    not_configured,
-    read_config,
-    service_lines,
-    source_lines,
-)
+from skuwise.agent.service import doctor
 from skuwise.agent.service.instance_lock import InstanceLock
 from skuwise.agent.sources.nvml_table import NO_GPM, NO_PERMISSION, fault_of
 from skuwise.agent.store.writer import Writer
@@ -36,24 +27,24 @@ SURVEY = Probe((GPU,), (), (REFUSED,))
 
 def test_a_refusal_is_shown_with_its_remedy() -> None:
     first = Absence("gpu", GPU.uuid, "dram_active", "first-reading")
-    assert source_lines(SURVEY, Tick(1.0, 1.0, absences=frozenset({WHY, first}))) == [REFUSED]
+    assert doctor.source_lines(SURVEY, Tick(1.0, 1.0, absences=frozenset({WHY, first}))) == [REFUSED]
     assert "CAP_PERFMON" in WHY.remedy
 
 
 def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
     blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
-    lines = not_configured(AgentConfig(dcgm_url=""), blind)
+    lines = doctor.not_configured(AgentConfig(dcgm_url=""), blind)
     assert [line.source for line in lines] == ["dcgm", "serving"]
     assert {line.absence and line.absence.reason for line in lines} == {"not-configured"}
-    assert [capability.source for capability in not_configured(AgentConfig(), blind)] == ["serving"]
-    assert not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
-    capabilities = not_configured(AgentConfig(serving_discover=True), SURVEY)
+    assert [capability.source for capability in doctor.not_configured(AgentConfig(), blind)] == ["serving"]
+    assert doctor.not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
+    capabilities = doctor.not_configured(AgentConfig(serving_discover=True), SURVEY)
     assert capabilities[0].absence is not None and "was found" in capabilities[0].absence.detail
-    assert not_configured(AgentConfig(dcgm_url=""), Probe((), (), ())) == ()
+    assert doctor.not_configured(AgentConfig(dcgm_url=""), Probe((), (), ())) == ()
 
 
 def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
-    assert service_lines(tmp_path) == ()
+    assert doctor.service_lines(tmp_path) == ()
     unit = f"[Service]\nExecStart={tmp_path}/python -m skuwise agent run"
     put(tmp_path / "etc/systemd/system/skuwise-agent.service", unit)
     put(tmp_path / "python", "")
@@ -61,7 +52,7 @@ def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) ->
     me = pwd.getpwuid(os.getuid()).pw_name
 
     def reasons(user: str = me) -> list[str]:
-        return [line.absence.reason for line in service_lines(tmp_path, user) if line.absence is not None]
+        return [line.absence.reason for line in doctor.service_lines(tmp_path, user) if line.absence is not None]
 
     (tmp_path / "python").chmod(0o755)
     for mode, expected in ((0o606, []), (0o660, []), (0o600, ["device-closed"])):
@@ -110,8 +101,12 @@ def site(tmp_path: Path) -> Path:
 
 def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
     """By their metric, and those that say what is absent by their reason."""
-    devices = devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
-    lines = (*config_lines(read_config(said.format(root=site))), folder_line(site / "allocations", ME), *devices)
+    devices = doctor.devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
+    lines = (
+        *doctor.config_lines(doctor.read_config(said.format(root=site))),
+        doctor.folder_line(site / "allocations", ME),
+        *devices,
+    )
     return {line.absence.reason if line.absence else line.metric: line for line in lines}
 
 
@@ -157,7 +152,7 @@ def test_the_folder_must_be_roots_and_there(site: Path) -> None:
 
 def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skuwise.agent.service.doctor.ask_scontrol", lambda: "")
-    assert look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
+    assert doctor.look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
 def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = ()) -> None:

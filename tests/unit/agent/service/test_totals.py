@@ -8,14 +8,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
-from skuwise.agent.metrics import (
-    FABRIC_INTEGRALS,
-    FABRIC_METRICS,
-    GPU_INTEGRALS,
-    GPU_METRICS,
-    HOST_INTEGRALS,
-    HOST_METRICS,
-)
+from skuwise.agent import metrics
 from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Probe, Tick, Workload, WorkloadUse
 from skuwise.agent.service.metrics_page import make_page
 from skuwise.agent.service.totals import MOMENTS, Totals
@@ -59,10 +52,13 @@ def values(text: str, *names: str) -> list[float | None]:
 
 def full() -> Totals:
     """Two minutes of all metrics."""
-    fabric, host = {metric.name: 2.0 for metric in FABRIC_METRICS}, {metric.name: 0.5 for metric in HOST_METRICS}
+    fabric, host = (
+        {metric.name: 2.0 for metric in metrics.FABRIC_METRICS},
+        {metric.name: 0.5 for metric in metrics.HOST_METRICS},
+    )
     totals = totals_of()
     for second in range(120):
-        values = {metric.name: 0.4 + 0.1 * (second % 5) for metric in GPU_METRICS} | {"throttle_reasons": 4.0}
+        values = {metric.name: 0.4 + 0.1 * (second % 5) for metric in metrics.GPU_METRICS} | {"throttle_reasons": 4.0}
         other = {"fabric": {PORT.key: fabric}, "port_states": {PORT.key: "ACTIVE"}, "host": host}
         totals.add_tick(tick(second, values, **other))
     totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
@@ -87,10 +83,10 @@ def test_a_mean_is_the_integral_over_its_own_observed_seconds() -> None:
 
 def test_every_metric_is_exported_with_the_time_behind_it() -> None:
     text = page(full())
-    for integral in (*GPU_INTEGRALS, *FABRIC_INTEGRALS, *HOST_INTEGRALS):
+    for integral in (*metrics.GPU_INTEGRALS, *metrics.FABRIC_INTEGRALS, *metrics.HOST_INTEGRALS):
         total, observed = value(text, integral.total), value(text, integral.observed)
         assert observed == 120 and total, integral
-    left = {metric.name for metric in GPU_METRICS} - {integral.metric for integral in GPU_INTEGRALS}
+    left = {metric.name for metric in metrics.GPU_METRICS} - {integral.metric for integral in metrics.GPU_INTEGRALS}
     assert left == {"energy_joules", "throttle_reasons"}  # a counter and a bitmask
     assert value(text, "skuwise_gpu_mem_used_byte_seconds_total") == pytest.approx(0.6 * 120)
 

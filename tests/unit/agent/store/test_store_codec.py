@@ -13,16 +13,7 @@ from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import PERIOD_SECONDS, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.statistics.burst_stats import Burst
 from skuwise.agent.statistics.latency_bins import decode
-from skuwise.agent.store.codec import (
-    MEASURES,
-    TABLES,
-    RollupTable,
-    encode_rollups,
-    rollup_kind,
-    rollup_period,
-    stored_columns,
-    write_rollups,
-)
+from skuwise.agent.store import codec
 from skuwise.agent.store.database import schema_sql
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.rollups import RollupJob
@@ -30,7 +21,7 @@ from skuwise.agent.store.writer import Writer
 from skuwise.tests.support import stored_rows
 from skuwise.tests.support.stored_rows import put_ticks
 
-ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
+ROLLUPS: tuple[codec.RollupTable, ...] = get_args(codec.RollupTable)
 
 
 @pytest.fixture
@@ -52,16 +43,18 @@ def columns(database: sqlite3.Connection, table: str) -> list[str]:
 
 def test_what_is_written_has_the_columns_of_the_tables(database: sqlite3.Connection) -> None:
     for table in ROLLUPS:
-        assert columns(database, table) == ["id", *stored_columns(table)]
-    for table, written in TABLES.items():
+        assert columns(database, table) == ["id", *codec.stored_columns(table)]
+    for table, written in codec.TABLES.items():
         names = columns(database, table)
         assert names[0] == written[0] and sorted(names) == sorted(written)
 
 
-def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict[str, object]) -> dict[str, object]:
-    (values,) = encode_rollups(table, {name: [value] for name, value in row.items()})
-    end = PERIOD_SECONDS[rollup_period(table)]
-    write_rollups(database, table, [(end, 1, values)])
+def through_the_view(
+    database: sqlite3.Connection, table: codec.RollupTable, row: dict[str, object]
+) -> dict[str, object]:
+    (values,) = codec.encode_rollups(table, {name: [value] for name, value in row.items()})
+    end = PERIOD_SECONDS[codec.rollup_period(table)]
+    codec.write_rollups(database, table, [(end, 1, values)])
     cursor = database.execute(f"SELECT * FROM {table}s")
     (stored,) = [dict(zip([name for name, *_ in cursor.description], values, strict=True)) for values in cursor]
     assert stored["ts"] == end
@@ -69,10 +62,10 @@ def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict
 
 
 @pytest.mark.parametrize("table", ROLLUPS)
-def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: RollupTable) -> None:
+def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: codec.RollupTable) -> None:
     bins = [0.0] * 3 + [17.3] + [0.0] * 23 + [1.0]
     row: dict[str, object] = {"observed_seconds": 57.3}
-    for measure in MEASURES[rollup_kind(table)]:
+    for measure in codec.MEASURES[codec.rollup_kind(table)]:
         mean = 700 / measure.steps
         # Half a step of the distances beyond each: both come back as the step nearer to the mean.
         row |= {
@@ -81,10 +74,10 @@ def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: Ro
             f"{measure.name}_max": mean + 9.5 * measure.spread / measure.steps,
             f"{measure.name}_n": 57,
         }
-    others = [name for name in stored_columns(table)[3:] if not name.endswith(("_mean", "_to_p95", "_to_max"))]
+    others = [name for name in codec.stored_columns(table)[3:] if not name.endswith(("_mean", "_to_p95", "_to_max"))]
     row |= {name: bins if name.endswith("_bins") else 1024.0 if "mem" in name else 0.5 for name in others}
     stored = through_the_view(database, table, row)
-    for measure in MEASURES[rollup_kind(table)]:
+    for measure in codec.MEASURES[codec.rollup_kind(table)]:
         step = measure.spread / measure.steps
         below, above = (3, 9) if measure.spread > 1 else (3, 10)
         assert stored[f"{measure.name}_mean"] == pytest.approx(700 / measure.steps)
