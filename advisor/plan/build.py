@@ -122,24 +122,23 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     earlier week may not fit beside services that began since."""
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
-    hours = max((len(s.demand) for s in problem.series), default=1)
     taken = {name for s in problem.series for u in s.units for name in u.gpus}
     taken |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, nodes in problem.pools.items():
         today, work = [n for n in nodes if not n.rented], [s for s in problem.series if s.pool == pool]
-        # What is asked for beyond what services hold.
         held = {s.id: 0 if s.jobs else s.gpu_count for s in work}
-        more = {s.id: problem.needs_of(s, None)[pool] - held[s.id] for s in work}
-        room = sum(n.gpus - problem.fixed_gpus.get(n.name, 0) for n in today) - sum(held.values())
-        asked = np.sum([*more.values(), np.zeros(hours)], axis=0)
-        wholes = np.sum([*(np.ceil(s.whole_nodes - 1e-9) for s in work), np.zeros(hours)], axis=0)
-        free = sum(n.name not in taken and n.held is None for n in today)
-        if (over := math.ceil(np.max(asked - room))) > 0:
+        fixed = sum(held.values()) + sum(problem.fixed_gpus.get(n.name, 0) for n in today)
+        gpus, wholes = problem.needs[pool]
+        room, free = sum(n.gpus for n in today), sum(n.name not in taken and n.held is None for n in today)
+        if (over := int(gpus.max()) - room) > 0:
             crowded[pool] = over
-        share = np.minimum(np.divide(max(room, 0), asked, out=np.ones(hours), where=asked > 0), 1.0)
-        whole_share = np.minimum(np.divide(free, wholes, out=np.ones(hours), where=wholes > 0), 1.0)
+        # What is asked for beyond what is held fits as far as there is room for it.
+        ones = np.ones(len(gpus))
+        share = np.minimum(np.divide(max(room - fixed, 0), gpus - fixed, out=ones.copy(), where=gpus > fixed), 1.0)
+        whole_share = np.minimum(np.divide(free, wholes, out=ones.copy(), where=wholes > 0), 1.0)
         for s in work:
-            cut = np.where(share < 1.0, np.minimum(s.demand, held[s.id] + np.floor(more[s.id] * share)), s.demand)
+            more = problem.load_of(s, None)[0] - held[s.id]
+            cut = np.where(share < 1.0, np.minimum(s.demand, held[s.id] + np.floor(more * share)), s.demand)
             nodes_cut = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
             series[s.id] = replace(s, demand=cut, whole_nodes=nodes_cut)
     return replace(problem, series=tuple(series.values())), crowded
@@ -191,7 +190,7 @@ def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int
             continue
         count = request.reserve_nodes if request.reserve_nodes is not None else inputs.reserve_nodes(len(members))
         wanted[pool] = sum(sorted((n.gpus for n in members), reverse=True)[:count])
-        used = int(problem.needs.base[pool].max())
+        used = int(problem.needs[pool][0].max())
         kept[pool] = max(min(wanted[pool], sum(n.gpus for n in members) - used), 0)
     return wanted, kept
 

@@ -70,13 +70,13 @@ def released(problem: Problem, layout: Layout) -> int:
 def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float | None) -> tuple[PoolPlan, ...]:
     """The fleet by pool, the largest first: today, after a plan, and how far what is left carries. `growth`: of all
     demand a month, ratio; None: not asked."""
-    asked, out = State(problem).set(layout.chosen, layout.places, layout.kept).asked, []
+    needs, out = State(problem).set(layout.chosen, layout.places, layout.kept).needs, []
     for pool, members in problem.pools.items():
         today = [n for n in members if n.is_today]
         kept = [n for n in members if n.name in layout.kept]
         if not today and not kept:
             continue
-        peak, room = int(asked[pool].max()), sum(n.gpus for n in kept if n.extra != "missing")
+        peak, room = int(needs[pool][0].max()), sum(n.gpus for n in kept if n.extra != "missing")
         carries, months = room / peak if peak > 0 else None, math.inf
         if carries is not None and growth is not None and growth > 0:  # a month, compounded
             months = math.log(max(carries, 1.0)) / math.log1p(growth)
@@ -87,8 +87,8 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
                 nodes_today=len(today), nodes_after=sum(n.extra != "missing" for n in kept),
                 rented=sum(n.is_bought for n in kept),
                 gpus_today=sum(n.gpus for n in today), gpus_after=room,
-                gpus_needed_today=float(problem.needs.base[pool].max()), gpus_needed=float(peak),
-                peak_at=float(drafted.grid[int(asked[pool].argmax())]) + 3600.0 if peak > 0 else None,
+                gpus_needed_today=float(problem.needs[pool][0].max()), gpus_needed=float(peak),
+                peak_at=float(drafted.grid[int(needs[pool][0].argmax())]) + 3600.0 if peak > 0 else None,
                 reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
                 short_gpus=drafted.crowded.get(pool, 0),
                 carries=carries,
@@ -183,9 +183,10 @@ def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedTe
     for pool in {n.pool for n in nodes}:
         kept = [state.rooms[n.name] for n in state.problem.pools[pool] if n.name in state.kept]
         freed = [room for room in kept if room.node in nodes or room.node.name in reserved]
-        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in freed) - int(state.asked[pool].max())
+        gpus, wholes = map(int, state.needs[pool].max(axis=1))
+        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in freed) - gpus
         empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in freed)
-        if room < 0 or empty < int(state.whole[pool].max()):
+        if room < 0 or empty < wholes:
             return coded("plan-peak", "the work of its node type needs it at its peak")
         if room < state.reserve(pool):
             text, names = "kept free for failures: {gpus} GPUs of {pool}", pool_name(kept[0].node)

@@ -141,8 +141,9 @@ def _with_room(problem: Problem, kind: Extra) -> Problem:
         there = [n for n in members if not n.rented]
         if not there:
             continue
-        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in there)
-        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in there)
+        gpus, wholes = map(int, problem.needs[pool].max(axis=1))
+        lacking = gpus - sum(n.gpus for n in there)
+        whole = wholes - sum(n.name not in used and n.held is None for n in there)
         count = min(max(math.ceil(lacking / max(there[0].gpus, 1)), whole, 0), NODES_MAX)
         problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, there[0], kind, count)))
     return problem
