@@ -22,7 +22,7 @@ from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
 from ..recommend.pricing import Price
 from . import inputs
-from .inputs import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
+from .inputs import EXCLUDED, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
 
@@ -51,11 +51,11 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     verdicts, fleet = reasoned.fleet.verdicts, reasoned.fleet
     groups = {g.series_id: g for g in fleet.groups}
     continuing = [g for g in fleet.groups if inputs.goes_on(g)]
-    where = inputs.placed(verdicts, fleet.groups, frame.uses, GAP_MAX)
+    where, unnamed = inputs.gpus_held(verdicts, fleet.groups, frame.uses, GAP_MAX)
     with_jobs: dict[str, set[str | None]] = defaultdict(set)
     for g in continuing:
         if g.current and inputs.comes_and_goes(g):
-            for node in (node for w in g.now for node in where.by_workload.get(w.id) or w.nodes):
+            for node in (node for w in g.now for node in where.get(w.id) or w.nodes):
                 with_jobs[node].add(inputs.team_of(g))
     nodes = []
     for facts in verdicts.nodes:
@@ -66,7 +66,7 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     # there now; 0: not measured, which limits nothing.
     taken = Counter[str]()
     for w in (w for group in fleet.groups if group.current for w in group.now):
-        taken.update(where.by_workload.get(w.id, {}))
+        taken.update(where.get(w.id, {}))
     rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
     by_node = rows.set_index("node").astype(float).groupby(level=0)
     cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
@@ -97,22 +97,20 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     if request.goal == "cash":
         why = coded("plan-target-without-price", "no price for the nodes that it moves to")
     left |= {o.id: why for o in options if o.pool is not None and o.pool not in pools}
-    problem = Problem(
+    # Nodes that hold more than replicas: shared GPUs, GPUs of unknown holders, and jobs that run now.
+    for k, n in enumerate(nodes if request.tenants_apart else ()):
+        beside = with_jobs[n.name].union(*(teams for (node, _), teams in unnamed.items() if node == n.name))
+        here = {s.tenant for s in series.values() for u in s.units if n.name in u.gpus}
+        teams = frozenset() if None in beside else frozenset({*here, *filter(None, beside)})
+        nodes[k] = replace(n, tenants=teams) if beside or len(teams) > 1 else n
+    fixed = Counter(node for node, _ in unnamed)
+    problem, crowded = as_today(Problem(
         nodes=(*nodes, *rented), series=tuple(series.values()),
         options=tuple(o for o in options if o.pool is None or o.pool in pools),
         goal=request.goal, now=fleet.at, max_moves=request.max_moves,
-        fixed_gpus={n.name: min(where.unnamed[n.name], n.gpus) for n in nodes if where.unnamed.get(n.name) and n.gpus},
+        fixed_gpus={n.name: min(fixed[n.name], n.gpus) for n in nodes if fixed[n.name] and n.gpus},
         tenants_apart=request.tenants_apart,
-    )  # fmt: skip
-    if request.tenants_apart:
-        # Nodes that hold more than replicas: shared GPUs, GPUs of unknown holders, and jobs that run now.
-        for k, n in enumerate(nodes):
-            beside = where.holders.get(n.name, frozenset()) | with_jobs.get(n.name, set())
-            here = {s.tenant for s in problem.series for u in s.units if n.name in u.gpus}
-            teams = frozenset() if None in beside else frozenset({*here, *filter(None, beside)})
-            nodes[k] = replace(n, tenants=teams) if beside or len(teams) > 1 else n
-        problem = replace(problem, nodes=(*nodes, *rented))
-    problem, crowded = as_today(problem)
+    ))  # fmt: skip
     wanted, reserve = reserve_of(problem, request)
     return Drafted(request, replace(problem, reserve=reserve), left, grid, crowded, wanted)
 
@@ -263,9 +261,7 @@ def _no_choice(
     if r.action in IN_PLACE:
         return coded("plan-in-place", "it changes no GPU count and no node, and goes with any plan")
     if series is None or group is None:
-        if group is not None and group.recurs and group.nodes:
-            return GPUS_SHARED if group.shared else SEVERAL_POOLS
-        return coded("plan-no-series", "the plan does not know who holds these GPUs")
+        return coded("plan-no-series", "its GPUs are shared, of several node types, or of an unknown holder")
     if series.untouchable is not None:
         return series.untouchable
     if r.action == "release" and r.source.gpu_count < group.gpu_count:
