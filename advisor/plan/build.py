@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...rules.base.errors import UsageError
+from ...rules.base.sanitize import quoted, suggest
 from ...rules.catalog.types import NodeSku
 from ..classify.types import NodeFacts
 from ..core.advice_types import Recommendation
@@ -25,6 +27,7 @@ from . import inputs
 from .inputs import EXCLUDED, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
+from .whatif import changed
 
 # Nodes of one SKU that a plan may rent at most for one change.
 RENTED_MAX = 64
@@ -37,17 +40,18 @@ class Drafted:
     its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures."""
 
     request: PlanRequest
+    change: FleetChange
     problem: Problem
     left_out: Mapping[str, CodedText]
     grid: Hours
     crowded: Mapping[str, int]
     reserve_wanted: Mapping[str, int]
-    change: FleetChange = NO_CHANGE
-    changes: tuple[CodedText, ...] = ()
+    changes: tuple[CodedText, ...]
 
 
-def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
-    """The problem of a fleet. `frame`: what the advice rests on, for who holds what now and what the hosts can take."""
+def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetChange) -> Drafted:
+    """The problem of a fleet. `frame`: what the advice rests on, for who holds what now and what the hosts can take.
+    Raises UsageError for a name that nothing has."""
     verdicts, fleet = reasoned.fleet.verdicts, reasoned.fleet
     groups = {g.series_id: g for g in fleet.groups}
     continuing = [g for g in fleet.groups if inputs.goes_on(g)]
@@ -93,9 +97,7 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
             left[r.id] = choice
     rented = _rented(fleet, options, series, groups) if request.goal == "cash" else []
     pools = {n.pool for n in (*nodes, *rented)}
-    why = coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
-    if request.goal == "cash":
-        why = coded("plan-target-without-price", "no price for the nodes that it moves to")
+    why = coded("plan-target-not-there", "the fleet has no such nodes, and none may be rented or has a price")
     left |= {o.id: why for o in options if o.pool is not None and o.pool not in pools}
     # Nodes that hold more than replicas: shared GPUs, GPUs of unknown holders, and jobs that run now.
     for k, n in enumerate(nodes if request.tenants_apart else ()):
@@ -111,8 +113,23 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         fixed_gpus={n.name: min(fixed[n.name], n.gpus) for n in nodes if fixed[n.name] and n.gpus},
         tenants_apart=request.tenants_apart,
     ))  # fmt: skip
+    _check_names(problem, reasoned, request)
+    problem, changes = changed(problem, change) if change != NO_CHANGE else (problem, ())
     wanted, reserve = reserve_of(problem, request)
-    return Drafted(request, replace(problem, reserve=reserve), left, grid, crowded, wanted)
+    return Drafted(request, change, replace(problem, reserve=reserve), left, grid, crowded, wanted, changes)
+
+
+def _check_names(problem: Problem, reasoned: Reasoned, request: PlanRequest) -> None:
+    series, workloads = problem.series, reasoned.advice.workloads
+    teams = {s.team for s in series if s.team}
+    every = teams | {n.name for n in problem.nodes} | {o.id for o in reasoned.options}
+    every |= {name for s in series for name in (s.id, s.name, *(u.id for u in s.units))}
+    every |= {name for w in workloads for name in (w.id, w.name)}
+    for what, asked, names in (("team", request.only, teams), ("name", request.exclude, every)):
+        for name in sorted(asked - names):
+            some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
+            hint = suggest(name, sorted(names)) or f"Known {what}s: {some}."
+            raise UsageError(f"Unknown {what} {quoted(name)} in this window.", hint)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
@@ -218,15 +235,14 @@ def choice_of(
     else:
         running = {node for u in series.units for node in u.gpus}
     size = target.gpu_count if target is not None else None
-    shape: Shape | CodedText = (0, 0, False, 0)  # it is gone
-    if r.action != "release" and r.target.gpu_count <= 0:
-        shape = coded("plan-nothing-left", "no GPU would be left")
-    elif r.action != "release" and series.jobs:
+    if r.action == "release":
+        shape = 0, 0, False, 0
+    elif series.jobs:
         shape = _job_shape(series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio, smaller)
-    elif r.action != "release":
+    else:
         shape = _shape(r, series, group, size)
-    if isinstance(shape, CodedText):
-        return shape
+    if shape is None:
+        return coded("plan-no-whole-replica", "no whole replica or run can be spared, or none fits such a node")
     if excluded := ", ".join(sorted(running & request.exclude)):
         return coded("plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=excluded)
     units, each, keeps, node_gpus = shape
@@ -271,17 +287,17 @@ def _no_choice(
     return None
 
 
-# Replicas afterwards, GPUs of each, whether they are those of today, and GPUs taken of each whole node.
+# Replicas afterwards, GPUs of each, whether they are those of today, and GPUs taken of each whole node. None: its work
+# does not fit.
 Shape = tuple[int, int, bool, int]
 
 
-def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smaller: float) -> Shape | CodedText:
+def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smaller: float) -> Shape | None:
     """Where each run of a job runs is the scheduler's decision; on nodes of `size` GPUs one that takes half of a node
     or more needs it whole. `smaller`: share of its GPUs that a run keeps."""
     runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * smaller - 1e-9) for w in group.workloads]
     if max(runs) > size and group.unit > 1:
-        return coded("plan-run-too-large", "its runs take {gpus} GPUs of one node, more than such a node has",
-                     gpus=max(runs))  # fmt: skip
+        return None
     # GPUs that runs take of a node where as many run there as fit: with the least of them no node is counted twice.
     wholes = [size // run * run for run in (min(gpus, size) for gpus in runs) if 2 * run >= size]
     peak = float(series.demand.max(initial=0.0)) * scale
@@ -290,17 +306,14 @@ def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smalle
     return math.ceil(peak / min(wholes) - 1e-9), size, True, min(wholes)
 
 
-def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | CodedText:
+def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | None:
     """`node_gpus`: of a node that it moves to."""
     count, each = r.target.gpu_count, max(group.gpus_per_replica, 1)
     if r.action == "mig-slice":
         return count, 1, False, 0
     if node_gpus is not None and node_gpus < each:
-        # GPUs that do not talk to one another may part where no node holds as many.
-        each = group.unit
-        if node_gpus < each:
-            return coded("plan-replica-too-large", "a replica of {gpus} GPUs fits on no such node", gpus=each)
-    units = math.ceil(count / each)
-    if r.action == "reduce-gpus" and units * each >= series.gpu_count:
-        return coded("plan-no-whole-replica", "no whole replica of {gpus} GPUs can be spared", gpus=each)
-    return units, each, r.action == "reduce-gpus", 0
+        each = group.unit  # GPUs that do not talk to one another may part where no node holds as many
+    units, fewer = math.ceil(count / each), r.action == "reduce-gpus"
+    if count <= 0 or (node_gpus or each) < each or (fewer and units * each >= series.gpu_count):
+        return None
+    return units, each, fewer, 0

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import quoted, suggest
 from ..core.advice_types import Realisation, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
@@ -18,13 +16,12 @@ from ..core.frame import Frame
 from ..pipeline import Reasoned
 from ..recommend.prediction import percentiles
 from ..recommend.recommender import best_together, without_losers
-from .build import Drafted, draft, reserve_of
+from .build import Drafted, draft
 from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, PlanOption, PlanRequest, Problem
 from .result import CashDate, NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReservedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
 from .state import HOURS_PER_MONTH, MONTH_SECONDS, UNITS, State, month_usd, node_worth
 from .steps import sequence
-from .whatif import changed
 
 YEARS_MAX = 10.0  # beyond it no growth rate holds
 
@@ -210,14 +207,7 @@ class Planner:
     ) -> Plan:
         """The plan of a request; `change`: of a fleet or a demand that is not today's. `on_first`: is given a first
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
-        drafted = draft(self.reasoned, self.frame, request)
-        check_names(drafted, self.reasoned, request)
-        if change != NO_CHANGE:
-            problem, changes = changed(drafted.problem, change)
-            # For failures it keeps what is free without nodes that are not there.
-            wanted, kept = reserve_of(problem, request)
-            problem = replace(problem, reserve=kept)
-            drafted = replace(drafted, problem=problem, reserve_wanted=wanted, change=change, changes=changes)
+        drafted = draft(self.reasoned, self.frame, request, change)
 
         def first(layout: Layout) -> None:
             if on_first is not None:
@@ -309,22 +299,6 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
         text = "OR-tools is not installed: the plan comes from a greedy search, and a better one may exist. Run pip "
         notes.append(coded("plan-greedy", f"{text}install 'skuwise[plan]'."))
     return tuple(notes)
-
-
-def check_names(drafted: Drafted, reasoned: Reasoned, request: PlanRequest) -> None:
-    """Raises UsageError for a team or name that nothing has."""
-    series = drafted.problem.series
-    teams = {s.team for s in series if s.team}
-    every = {
-        *teams, *(s.id for s in series), *(s.name for s in series), *(n.name for n in drafted.problem.nodes),
-        *(o.id for o in reasoned.options), *(u.id for s in series for u in s.units),
-        *(w.id for w in reasoned.advice.workloads), *(w.name for w in reasoned.advice.workloads),
-    }  # fmt: skip
-    for what, asked, names in (("team", request.only, teams), ("name", request.exclude, every)):
-        for name in sorted(asked - names):
-            some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
-            hint = suggest(name, sorted(names)) or f"Known {what}s: {some}."
-            raise UsageError(f"Unknown {what} {quoted(name)} in this window.", hint)
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:

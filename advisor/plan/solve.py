@@ -232,14 +232,11 @@ class PlanModel:
             # What is beyond a limit today takes nothing, so that today's load is its limit.
             limits = [max(*pair) for pair in zip(room.limits, room.used, strict=True)]
             fixed = self.problem.fixed_gpus.get(n.name, 0)
-            self._used[n.name] = sum(var * load[0] for var, _, _, load in here if load[0]) + fixed
+            self._used[n.name] = sum(var * load[0] for var, _, _, load in here) + fixed
             self.cp.add(self._used[n.name] <= keep * limits[0])
             for k in (1, 2, 3):
                 if limits[k] < UNLIMITED and sum(most * load[k] for _, most, _, load in here) > limits[k]:
                     self.cp.add(sum(var * load[k] for var, _, _, load in here) <= keep * limits[k])
-            for var, _, _, load in here:
-                if not load[0]:
-                    self.cp.add(var <= 10**6 * keep)
             if self.problem.tenants_apart and n.tenants is None and not room.full:
                 tenants = dict.fromkeys(kind.series.tenant for _, _, kind, _ in here)
                 flags = {tenant: self.cp.new_bool_var(f"tenant:{n.name}:{tenant}") for tenant in tenants}

@@ -76,8 +76,8 @@ def main() -> None:
         bursts = Bursts(driver, fabric, clock.now, seconds)
         began = clock.now().monotonic_seconds
         ticking.pause_at = None if pause_after is None else began + pause_after
-        told = [dataclasses.asdict(burst) for burst in bursts.run()]
-        row = {"bursts": told, "absences": len(bursts.absences), "seconds": clock.now().monotonic_seconds - began}
+        answer = [dataclasses.asdict(burst) for burst in bursts.run()]
+        row = {"bursts": answer, "absences": len(bursts.absences), "seconds": clock.now().monotonic_seconds - began}
         print(json.dumps(row))  # noqa: T201
     time.sleep(2 * TICK_SECONDS)
     ticking.resume = True

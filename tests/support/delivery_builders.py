@@ -64,10 +64,10 @@ class FakeCarrier:
         contents = [
             message.content for message in self.taken if message.channel == "mail" and message.recipient == address
         ]
-        return [email.message_from_bytes(one, policy=default_policy) for one in contents]  # type: ignore[misc]
+        return [email.message_from_bytes(entry, policy=default_policy) for entry in contents]  # type: ignore[misc]
 
     def subjects(self, address: str) -> list[str]:
-        return [str(one["Subject"]) for one in self.of(address)]
+        return [str(entry["Subject"]) for entry in self.of(address)]
 
 
 class Post:
@@ -82,7 +82,7 @@ class Post:
         self, team: str, *to: str, batch: str = WEEK, channel: Channel = "mail", items: tuple[str, ...] = (),
         content: bytes = b"all of it",
     ) -> int:  # fmt: skip
-        messages = [Message(batch, team, channel, one, f"<{team}.{one}>", "s", content, items) for one in to]
+        messages = [Message(batch, team, channel, entry, f"<{team}.{entry}>", "s", content, items) for entry in to]
         with self.state.writing() as db:
             return deliveries.queue(db, messages, self.at)
 
@@ -126,9 +126,9 @@ class Bench(Post):
         )  # fmt: skip
         self.watch: dict[str, Any] = {"send": True, **watch}
 
-    def add(self, one: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
+    def add(self, entry: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
         """An incident as it is now, with new events of it."""
-        return add(self.state, one, *kinds, at=at)
+        return add(self.state, entry, *kinds, at=at)
 
     def run(self) -> NotifyRun:
         watch, clocks = WatchSettings(**self.watch), Clocks(self._now, self._sleep)

@@ -209,7 +209,7 @@ class DcgmServer:
         if request.query.startswith("max(count_over_time"):
             return matrix(request, ({}, 60))
         value = 60 if request.query.startswith("count_over_time") else 50
-        return matrix(request, *((one, value) for one in self.series))
+        return matrix(request, *((entry, value) for entry in self.series))
 
 
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"((?:[^"\\]|\\.)*)"')
@@ -242,11 +242,11 @@ class SeriesServer:
 
     def _chosen(self, query: str) -> list[tuple[Mapping[str, str], float]]:
         """The series of the metrics that a query names, by its selectors."""
-        found = []
+        result = []
         for name, selector in re.findall(r"([A-Za-z_:][\w:]*)(\{[^}]*\})?", query):
             asked = _MATCHER.findall(selector)
-            found += [(labels, v) for labels, v in self.series.get(name, ()) if all(_fits(labels, *a) for a in asked)]
-        return found
+            result += [(labels, v) for labels, v in self.series.get(name, ()) if all(_fits(labels, *a) for a in asked)]
+        return result
 
     def _value(self, query: str, value: float, step: float) -> float:
         if query.startswith("count_over_time") or "(count_over_time" in query:
@@ -262,12 +262,12 @@ def _fits(labels: Mapping[str, str], name: str, how: str, wanted: str) -> bool:
 
 def of_page(text: str, seconds: float, **labels: str) -> dict[str, list[tuple[Mapping[str, str], float]]]:
     """The series of a metrics page that has counted for so many seconds, for a `SeriesServer`."""
-    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    result: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
             name, _, rest = line.partition("{") if "{" in line else (line.split()[0], "", f"}} {line.split()[1]}")
             about, _, value = rest.rpartition("} ")
-            own = {key: held for key, _, held in _MATCHER.findall(about)}
+            part = {key: held for key, _, held in _MATCHER.findall(about)}
             number = float(value.split()[0]) / (seconds if name.endswith(_COUNTER) else 1.0)
-            found.setdefault(name, []).append(({**labels, **own}, number))
-    return found
+            result.setdefault(name, []).append(({**labels, **part}, number))
+    return result

@@ -41,15 +41,15 @@ def sighting(
 ) -> Sighting:  # fmt: skip
     """GPUs of `name`, idle from `since` to `until`, all of it observed unless `hours` (GPU-hours) says otherwise."""
     key = key or f"workload:{name}"
-    own = hours if hours is not None else gpus * max(until - since, 0.0) / HOUR
+    part = hours if hours is not None else gpus * max(until - since, 0.0) / HOUR
     subject = Subject(
         key, name, nodes, tuple(f"GPU-{n}" for n in range(int(gpus))), gpus, "H100-SXM5", "azure/x",
         workload_id=name if key.startswith("workload:") else None, holder="job", scheduler="slurm", job_id=f"7{name}",
         owner=Owner(team="search", user="ann"),
     )  # fmt: skip
     return Sighting(
-        f"{kind}:{key}", kind, code, severity, subject, since, since - MINUTE, own, gpus * RATE if priced else None,
-        own * RATE if priced else None, "at list price, 2026-09-19 (azure.com)" if priced else None,
+        f"{kind}:{key}", kind, code, severity, subject, since, since - MINUTE, part, gpus * RATE if priced else None,
+        part * RATE if priced else None, "at list price, 2026-09-19 (azure.com)" if priced else None,
         (
             Evidence("longest_rest", (until - since) / HOUR, 2.0, "h"),
             Evidence("sm_activity_max", 0.001, 0.015, "ratio"), Evidence("power", 106.0, None, "W"),
@@ -70,39 +70,39 @@ def incident(
     since, id_ = opened_at - hours * HOUR, f"w-{number:06d}"
     key = f"workload:{id_}" if workload else f"node:{node}"
     seen = sighting(name if workload else node, since=since, until=opened_at, nodes=(node,), key=key, **about)
-    own: dict[str, Any] = {
+    part: dict[str, Any] = {
         "workload_id": id_,
         "job_id": f"{4710 + number}",
         "owner": Owner(team, user, None, namespace),
     }
     if not workload:
-        own = {"holder": None, "scheduler": None, "job_id": None, "owner": Owner()}
+        part = {"holder": None, "scheduler": None, "job_id": None, "owner": Owner()}
     rate, price = (None, None) if cost is None else (cost / hours, seen.price_source)
     seen = replace(
-        seen, subject=replace(seen.subject, **own), usd_per_hour=rate, cost_usd=cost, price_source=price,
+        seen, subject=replace(seen.subject, **part), usd_per_hour=rate, cost_usd=cost, price_source=price,
     )  # fmt: skip
     return Incident(
         f"i-{number:08x}", seen, "open", opened_at, since, opened_at, opened_at, seen.gpu_hours, cost
     )  # fmt: skip
 
 
-def ended(one: Incident, at: float = MORNING + HOUR) -> Incident:
+def ended(entry: Incident, at: float = MORNING + HOUR) -> Incident:
     """The same after its end."""
-    return replace(one, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
+    return replace(entry, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
 
 
-def event(one: Incident, kind: EventKind = "opened", number: int | None = None, at: float = MORNING) -> IncidentEvent:
+def event(entry: Incident, kind: EventKind = "opened", number: int | None = None, at: float = MORNING) -> IncidentEvent:
     """An event of it; `number` None: 0, 1 or -1 by its kind."""
     return IncidentEvent(
-        one.id, kind, {"opened": 0, "reminded": 1, "resolved": -1}[kind] if number is None else number, at
+        entry.id, kind, {"opened": 0, "reminded": 1, "resolved": -1}[kind] if number is None else number, at
     )
 
 
-def add(state: State, one: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
+def add(state: State, entry: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
     """Write an incident as it is now, with new events of it."""
     with state.writing() as db:
-        commit(db, Advance((one,), tuple(event(one, kind, at=at) for kind in kinds)))
-    return one
+        commit(db, Advance((entry,), tuple(event(entry, kind, at=at) for kind in kinds)))
+    return entry
 
 
 @dataclass
@@ -124,12 +124,12 @@ class Watch:
         )  # fmt: skip
 
     def step(
-        self, found: Collection[Sighting] = (), seconds: float = 5 * MINUTE, *, unknown: Collection[str] = (),
+        self, result: Collection[Sighting] = (), seconds: float = 5 * MINUTE, *, unknown: Collection[str] = (),
         live: Collection[str] = ("n1", "n2"), held: Collection[str] | None = None,
     ) -> Advance:  # fmt: skip
         """One pass after `seconds`."""
         self.live(seconds)
-        return self.take(found, unknown=unknown, live=live, held=held)
+        return self.take(result, unknown=unknown, live=live, held=held)
 
     def on(self, since: float, seconds: float = 5 * MINUTE) -> Advance:
         """One pass after `seconds` that finds GPUs idle since then."""
@@ -141,12 +141,12 @@ class Watch:
         self.data += seconds
 
     def take(
-        self, found: Collection[Sighting] = (), *, unknown: Collection[str] = (),
+        self, result: Collection[Sighting] = (), *, unknown: Collection[str] = (),
         live: Collection[str] = ("n1", "n2"), held: Collection[str] | None = None,
     ) -> Advance:  # fmt: skip
         """One pass now."""
         looked = WatchPass(
-            self.now, self.data, tuple(found), frozenset(unknown), frozenset(live),
+            self.now, self.data, tuple(result), frozenset(unknown), frozenset(live),
             held=None if held is None else frozenset(held),
         )  # fmt: skip
         done = advance(self.known(), looked, self.settings)
@@ -173,5 +173,5 @@ def opened(*sightings: Sighting, now: float = NOW) -> Advance:
     return advance((), WatchPass(now, now, sightings, live_nodes=nodes), WatchSettings())
 
 
-def renamed(one: Sighting, name: str) -> Sighting:
-    return replace(one, subject=replace(one.subject, name=name), text=coded("held-idle", "{name} is idle", name=name))
+def renamed(entry: Sighting, name: str) -> Sighting:
+    return replace(entry, subject=replace(entry.subject, name=name), text=coded("held-idle", "{name} is idle", name=name))

@@ -46,32 +46,32 @@ class Way:
 def drawn(rng: np.random.Generator, kind: str) -> Way:
     """A way of use of this kind: rest, light, poll (probes alone), free."""
     board = BOARDS[int(rng.integers(len(BOARDS)))]
-    way = Way(board, rng.uniform(board.low, board.high), 0.0, full=bool(rng.random() < 0.5))
+    option = Way(board, rng.uniform(board.low, board.high), 0.0, full=bool(rng.random() < 0.5))
     if kind == "light":
-        return replace(way, busy=rng.uniform(0.05, 0.3), day=bool(rng.random() < 0.7), util=bool(rng.random() < 0.8))
+        return replace(option, busy=rng.uniform(0.05, 0.3), day=bool(rng.random() < 0.7), util=bool(rng.random() < 0.8))
     if kind == "poll":
-        return replace(way, busy=rng.uniform(0.002, 0.04))
-    return replace(way, held=kind != "free", context=board.free if kind == "free" else way.context)
+        return replace(option, busy=rng.uniform(0.002, 0.04))
+    return replace(option, held=kind != "free", context=board.free if kind == "free" else option.context)
 
 
-def rows(rng: np.random.Generator, way: Way, *, hours: int) -> dict[str, list[float]]:
+def rows(rng: np.random.Generator, option: Way, *, hours: int) -> dict[str, list[float]]:
     """Hourly columns of a GPU in such use: what a profiler, the driver and the board would say of the same work."""
     hour = np.arange(hours)
-    level = np.full(hours, way.busy)
-    if way.day:
+    level = np.full(hours, option.busy)
+    if option.day:
         level = level * np.clip(0.6 + 0.8 * np.sin(2 * np.pi * hour / 24), 0, None)
     level = np.clip(level * (1 + 0.1 * rng.standard_normal(hours)), 0, 1)
     width = rng.uniform(0.2, 0.9)
-    power = way.context + level * rng.uniform(0.2, 0.6) * way.board.limit + 0.6 * rng.standard_normal(hours) / 8
+    power = option.context + level * rng.uniform(0.2, 0.6) * option.board.limit + 0.6 * rng.standard_normal(hours) / 8
     columns = {
         "gpu_util": np.round(level, 4), "sm_active": level * width, "sm_occupancy": 0.4 * level * width,
         "tensor_active": level * rng.uniform(0.02, 0.3) * width, "dram_active": level * rng.uniform(0.05, 0.5),
         "fp32_active": 0.1 * level * width, "fp64_active": 0 * level, "power_watts": power,
         "sm_clock_hertz": np.full(hours, 1.5e9), "mem_clock_hertz": np.full(hours, 1.5e9),
-        "mem_used_bytes": np.full(hours, (0.6 if way.held else 0.0005) * way.board.mem_gib * GIB),
+        "mem_used_bytes": np.full(hours, (0.6 if option.held else 0.0005) * option.board.mem_gib * GIB),
     }  # fmt: skip
-    gone = () if way.full else ("sm_active", "sm_occupancy", "fp32_active", "fp64_active")
-    gone = gone if way.util else (*gone, "gpu_util")
+    gone = () if option.full else ("sm_active", "sm_occupancy", "fp32_active", "fp64_active")
+    gone = gone if option.util else (*gone, "gpu_util")
     return {name: list(map(float, values)) for name, values in columns.items() if name not in gone}
 
 
@@ -94,11 +94,11 @@ def place(
         b.gpu_rows.append(row)
 
 
-def one(way: Way, seed: int, *, hours: int = 48, columns: dict[str, list[float]] | None = None) -> Frame:
+def one(option: Way, seed: int, *, hours: int = 48, columns: dict[str, list[float]] | None = None) -> Frame:
     """A frame of one GPU in such use, held by a workload where it is held."""
     b = FrameBuilder(hours=hours)
     rng = np.random.default_rng(seed)
-    place(b, way.board, columns or rows(rng, way, hours=hours), node="n1", uuid="GPU-n1-0")
-    if way.held:
+    place(b, option.board, columns or rows(rng, option, hours=hours), node="n1", uuid="GPU-n1-0")
+    if option.held:
         b.work("w", [("n1", "GPU-n1-0")])
     return b.frame()

@@ -94,9 +94,9 @@ class PagesAtHand(PageReader):
     def fail(self, url: str, reason: str, at_seconds: float) -> None:
         self._put(url, at_seconds, fault=PageError(reason, "It did not work.", "Fix it."))
 
-    def _put(self, url: str, at_seconds: float, **told: Any) -> None:
+    def _put(self, url: str, at_seconds: float, **answer: Any) -> None:
         instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
-        self._pages[url] = FetchedPage(url, instant, **told)
+        self._pages[url] = FetchedPage(url, instant, **answer)
 
 
 OLD_DCGM = (

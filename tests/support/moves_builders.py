@@ -78,7 +78,7 @@ def usage(
     }  # fmt: skip
     hours = np.arange(w.start + 3600, w.end + 1, 3600)
     each = [{"workload_id": w.id, "node": w.nodes[0], "gpu_uuid": gpu, "ts": hours, **about} for gpu in w.gpus]
-    return pd.concat([pd.DataFrame(one) for one in each], ignore_index=True)
+    return pd.concat([pd.DataFrame(entry) for entry in each], ignore_index=True)
 
 
 def bare(name: str, index: int = 0, **changes) -> BareGpu:
@@ -178,10 +178,10 @@ def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None 
             counted_joules=joules, **where,
         ))  # fmt: skip
     table = pd.concat(rows, ignore_index=True)
-    own = table[table["workload_id"].notna()].groupby("workload_id")["joules"].sum()
+    portion = table[table["workload_id"].notna()].groupby("workload_id")["joules"].sum()
     tokens = {
         str(key): TokenEnergy(float(joules) * tokens_a_joule, float(joules), DAYS * 24.0)
-        for key, joules in own.items()
+        for key, joules in portion.items()
         if tokens_a_joule is not None
     }
     power = {
@@ -193,6 +193,6 @@ def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None 
 
 def use_of(*, u_c: float, u_m: float, g: float, u_n: float = 0.0, u_i: float = 0.0, u_p: float = 0.0) -> Use:
     """One row of constant use."""
-    one = [np.array([x], dtype=float) for x in (u_c, u_m, u_n, u_i, u_p, g, 3600.0)]
+    entry = [np.array([x], dtype=float) for x in (u_c, u_m, u_n, u_i, u_p, g, 3600.0)]
     no = np.array([False])
-    return Use(*one, exposed_nvlink=no, exposed_network=no)
+    return Use(*entry, exposed_nvlink=no, exposed_network=no)

@@ -25,7 +25,7 @@ def needed(*programs: str) -> None:
     """Skip the test where a program is not installed; fail it where ENGINES_REQUIRED says that it must be."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        packages = " ".join(dict.fromkeys(_PACKAGES.get(one, one) for one in missing))
+        packages = " ".join(dict.fromkeys(_PACKAGES.get(entry, entry) for entry in missing))
         what = f"{' and '.join(missing)} not installed (apt-get install {packages})"
         if os.environ.get("ENGINES_REQUIRED"):
             pytest.fail(what)

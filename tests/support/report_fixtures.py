@@ -41,7 +41,7 @@ def fleet(
         Price(f"{sku}@eastus", sku, "eastus", usd, "list", "a survey", "2026-09-19")
         for sku, usd in ((IB, 98.32), (PLAIN, 88.49))
     )
-    workloads, findings, ways, fabrics = [], [], [], []
+    workloads, findings, options, fabrics = [], [], [], []
     for t in range(teams):
         team = name(f"team-{t:03}")
         for n in range(each):
@@ -51,10 +51,10 @@ def fleet(
             if n > 1:
                 continue
             findings.append(_finding(w, ("idle-fabric", "held-idle")[n], hours))
-            ways.append(_way(w, findings[-1], ("move-sku", "release")[n]))
+            options.append(_way(w, findings[-1], ("move-sku", "release")[n]))
     count, cost = 8 * len(workloads), 12.29 * hours * len(workloads)
     waste = sum(f.cost_usd or 0.0 for f in findings)
-    gain = sum(r.saving_usd_per_month.p50 for r in ways if r.saving_usd_per_month)
+    gain = sum(r.saving_usd_per_month.p50 for r in options if r.saving_usd_per_month)
     return Advice(
         generated_at=end + 6 * 3600.0, start=end - WEEK, end=end, source={"kind": "sqlite"},
         summary=Summary(
@@ -62,7 +62,7 @@ def fleet(
             Reconciliation(cost * 0.9, 0.0, cost * 0.1, 0.0, 0.0, 0.0, cost),
             recoverable_interval_usd_per_month=Interval(gain * 0.9, gain, gain * 1.1),
         ),
-        prices=prices, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(ways),
+        prices=prices, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(options),
         notes=(CodedText(
                 "fabric-not-judged", f"No verdict on the fabric of {name('node-x')}: its counters cannot be read."
             ),),

@@ -46,11 +46,11 @@ def spoiled(data: bytes, words: Sequence[bytes] = ()) -> st.SearchStrategy[bytes
     ))  # fmt: skip
 
     def applied(changes: Sequence[tuple[float, tuple[bytes, int | None]]]) -> bytes:
-        found = data
+        result = data
         for at, (text, over) in changes:
-            found = _changed(found, at, text, over)
-            found = found[:MOST] if len(data) < MOST else found
-        return found
+            result = _changed(result, at, text, over)
+            result = result[:MOST] if len(data) < MOST else result
+        return result
 
     return st.lists(change, min_size=1, max_size=4).map(applied)
 

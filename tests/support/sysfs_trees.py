@@ -95,7 +95,7 @@ def put(path: Path, value: int | str | bytes) -> None:
 
 def gpus_on(bus_ids: Sequence[str]) -> Callable[[], list[Gpu]]:
     """GPUs at these places of the PCI tree, as a source asks for them."""
-    return lambda: [Gpu(f"GPU-{place}", place, "GPU", pci_bus_id=one) for place, one in enumerate(bus_ids)]
+    return lambda: [Gpu(f"GPU-{place}", place, "GPU", pci_bus_id=entry) for place, entry in enumerate(bus_ids)]
 
 
 def dgx_like(root: Path) -> tuple[Sysfs, list[str]]:

@@ -379,102 +379,83 @@ def planned(problem: Problem) -> Layout:
     return layout
 
 
-def test_a_node_bound_for_good_is_not_cash_but_it_is_a_node() -> None:
-    nodes = [rule_node("a", bound_until=math.inf), rule_node("b", bound_until=math.inf)]
-    series = [service("s", {"a": 3}), service("t", {"b": 4})]
-    assert planned(fleet(nodes, series)).value == 0
-    assert planned(fleet(nodes, series, goal="nodes")).value == 0.98
+def job(name: str, gpus: float, nodes: float) -> PlanSeries:
+    hours = np.array([0.0, gpus]), np.array([0.0, nodes])
+    return PlanSeries(name, name, "team", "p", "training", True, (), *hours)
 
 
-def test_demand_at_its_peak_keeps_a_node() -> None:
-    series = [service("s", {"a": 3}, peak=6), service("t", {"b": 4}, peak=4)]
-    assert planned(fleet([rule_node("a"), rule_node("b")], series)).kept == {"a", "b"}
-    # Where the peaks are not at the same hour they share a node.
-    apart = replace(series[0], demand=np.array([6.0, 0.0])), replace(series[1], demand=np.array([0.0, 5.0]))
-    assert planned(fleet([rule_node("a"), rule_node("b")], [*apart])).kept == {"a", "b"}
-    lower = replace(apart[0], demand=np.array([4.0, 0.0])), apart[1]
-    assert len(planned(fleet([rule_node("a"), rule_node("b")], [*lower])).kept) == 1
+FIXED = CodedText("fixed", "it may not move")
+A, B, C = (rule_node(name) for name in "abc")
+OWNED = [replace(n, bound_until=math.inf) for n in (A, B)]
+SMALL = [service("s", {"a": 3}), service("t", {"b": 4})]
+HALF = [service("s", {"a": 2}, fixed=FIXED), service("t", {"b": 2}, fixed=FIXED)]
+THREE = [service("s", {"a": 4}), service("t", {"b": 3}), service("u", {"c": 1})]
+FULL = [service("s", {"a": 8}), service("t", {"b": 5}), service("u", {"c": 3})]
+RELEASE = PlanOption("r", "t", "release", None, 0, 0, "low", keeps_units=False)
+AWAY = PlanOption("r", "s", "move-sku", "q", 1, 8, "low", keeps_units=False)
+ELSEWHERE = [A, B, rule_node("x", pool="q", usd=1.0)]
+RUN_AWAY = PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
+RUN_NODES = [rule_node("a", usd=40.0), rule_node("x", pool="q"), rule_node("y", pool="q")]
+RUN, HELD = job("j", 8.0, 1.0), {"pool": "q", "fixed": FIXED}
+PARTS = [RUN, service("x", {"x": 4}, **HELD), service("y", {"y": 4}, **HELD)]
+WHOLE = [RUN, service("y", {"y": 8}, **HELD)]
+BACK = replace(AWAY, pool="p", cpu_cores_each=4.0)
 
 
-def test_the_reserve_is_where_the_largest_unit_could_start_again() -> None:
-    nodes = [rule_node(name) for name in "abc"]
-    series = [service("s", {"a": 4}), service("t", {"b": 3}), service("u", {"c": 1})]
-    # 8 GPUs on one node hold all; with 4 in reserve 4 have to be free on one node.
-    assert len(planned(fleet(nodes, series)).kept) == 1
-    assert len(planned(fleet(nodes, series, reserve={"p": 4})).kept) == 2
-    full = [service("s", {"a": 8}), service("t", {"b": 5}), service("u", {"c": 3})]
-    # Nowhere are 8 free today, so 5 are enough: the reserve of 1 alone would leave two nodes... which are full.
-    layout = planned(fleet(nodes, full, reserve={"p": 1}))
-    assert layout.kept == {"a", "b", "c"}
+def at_hours(*demands: tuple[float, float]) -> list[PlanSeries]:
+    return [replace(s, demand=np.array(hours)) for s, hours in zip(SMALL, demands, strict=True)]
 
 
-def test_what_does_not_move_keeps_its_node_and_may_end() -> None:
-    fixed = CodedText("fixed", "it may not move")
-    series = [service("s", {"a": 2}, fixed=fixed), service("t", {"b": 2}, fixed=fixed)]
-    assert planned(fleet([rule_node("a"), rule_node("b")], series)).kept == {"a", "b"}
-    release = PlanOption("r", "t", "release", None, 0, 0, "low", keeps_units=False)
-    assert planned(fleet([rule_node("a"), rule_node("b")], series, release)).kept == {"a"}
+def alike(cores: float) -> Problem:
+    """Of two nodes that would do, that with jobs is kept, and none is rented."""
+    a, b = replace(A, cpu_cores=cores), replace(B, cpu_cores=cores, drains=True)
+    nodes = [a, b, rule_node("n", rented=True), rule_node("x", pool="q", usd=20.0)]
+    return fleet(nodes, [service("s", {"x": 8}, pool="q")], BACK)
 
 
-def job(name: str, gpus: float, nodes: float, **more: Any) -> PlanSeries:
-    return PlanSeries(
-        name, name, "team", more.pop("pool", "p"), "training", True, (), np.array([0.0, gpus]), np.array([0.0, nodes])
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("free", "moves"), [((4, 4), False), ((8, 0), True)])
-def test_jobs_that_go_elsewhere_get_whole_nodes_there(free: tuple[int, int], moves: bool) -> None:
-    """Eight GPUs that are free in parts on two nodes start no run that takes eight of one."""
-    fixed = CodedText("fixed", "it may not move")
-    nodes = [rule_node("a", usd=40.0), rule_node("x", pool="q"), rule_node("y", pool="q")]
-    there = [service(f"s{at}", {at: 8 - left}, pool="q", fixed=fixed)
-             for at, left in zip("xy", free, strict=True) if left < 8]  # fmt: skip
-    move = PlanOption("r", "j", "move-sku", "q", 1, 8, "low", node_gpus=8)
-    layout = planned(fleet(nodes, [job("j", 8.0, 1.0), *there], move))
-    assert set(layout.chosen) == ({"j"} if moves else set())
-    # Its runs are the scheduler's affair: no replica of it has a node.
-    assert layout.places.keys() == {f"s{at}0" for at, left in zip("xy", free, strict=True) if left < 8}
-    torn = replace(move, node_gpus=0)
-    assert set(planned(fleet(nodes, [job("j", 8.0, 1.0), *there], torn)).chosen) == {"j"}
-
-
-def test_a_pool_that_all_work_leaves_keeps_no_reserve() -> None:
-    nodes = [rule_node("a"), rule_node("b"), rule_node("x", pool="q", usd=1.0)]
-    move = PlanOption("r", "s", "move-sku", "q", 1, 8, "low", keeps_units=False)
-    problem = fleet(nodes, [service("s", {"a": 8})], move, reserve={"p": 8})
-    assert planned(problem).kept == {"x"}
-    # Other work that stays there keeps it.
-    fixed = service("t", {"b": 1}, fixed=CodedText("fixed", "it may not move"))
-    assert planned(fleet(nodes, [service("s", {"a": 8}), fixed], move, reserve={"p": 7})).kept == {"b", "x"}
+@pytest.mark.parametrize(
+    ("problem", "kept"),
+    [
+        # A node bound for good is not cash, but it is a node.
+        (fleet(OWNED, SMALL), "ab"), (fleet(OWNED, SMALL, goal="nodes"), 1),
+        # Demand at its peak keeps a node; where the peaks are not at the same hour they share one.
+        (fleet([A, B], at_hours((0, 6), (0, 4))), "ab"), (fleet([A, B], at_hours((6, 0), (0, 5))), "ab"),
+        (fleet([A, B], at_hours((4, 0), (0, 5))), 1),
+        # The reserve is where the largest unit could start again; nowhere are 8 free today, so 5 are enough.
+        (fleet([A, B, C], THREE), 1), (fleet([A, B, C], THREE, reserve={"p": 4}), 2),
+        (fleet([A, B, C], FULL, reserve={"p": 1}), "abc"),
+        # What does not move keeps its node, and may end.
+        (fleet([A, B], HALF), "ab"), (fleet([A, B], HALF, RELEASE), "a"),
+        # A pool that all work leaves keeps no reserve; other work that stays there keeps it.
+        (fleet(ELSEWHERE, [service("s", {"a": 8})], AWAY, reserve={"p": 8}), "x"),
+        (fleet(ELSEWHERE, [service("s", {"a": 8}), service("t", {"b": 1}, fixed=FIXED)], AWAY, reserve={"p": 7}), "bx"),
+        # Eight GPUs that are free in parts on two nodes start no run that takes eight of one.
+        (fleet(RUN_NODES, PARTS, RUN_AWAY), "axy"), (fleet(RUN_NODES, WHOLE, RUN_AWAY), "xy"),
+        (fleet(RUN_NODES, PARTS, replace(RUN_AWAY, node_gpus=0)), "xy"),
+        (alike(64.0), "b"), (alike(1.0), "n"),
+    ],
+)  # fmt: skip
+def test_a_plan_keeps_the_nodes_that_its_rules_need(problem: Problem, kept: str | int) -> None:
+    layout = planned(problem)
+    assert layout.kept == set(kept) if isinstance(kept, str) else len(layout.kept) == kept
+    # Runs are the scheduler's affair: no replica of a job has a node.
+    assert not any(unit.startswith("j") for unit in layout.places)
 
 
 def test_work_that_has_no_room_today_is_cut_down() -> None:
     """Of 16 GPUs services hold 12 and jobs had up to 5; a service needed 10 once and holds 8."""
     series = [service("s", {"a": 8}, peak=10.0), service("t", {"b": 4}), job("j", 5.0, 0.0)]
-    cut, crowded = as_today(fleet([rule_node("a"), rule_node("b")], series))
+    cut, crowded = as_today(fleet([A, B], series))
     assert crowded == {"p": 3}
     assert (cut.by_series["j"].demand.max(), cut.by_series["s"].demand.max()) == (2.0, 9.0)
     wanted, kept = reserve_of(replace(cut, series=cut.series[:2]), PlanRequest(reserve_nodes=1))
     assert (wanted, kept) == ({"p": 8}, {"p": 3})
 
 
-@pytest.mark.parametrize(("cores", "kept"), [(64.0, {"b"}), (1.0, {"n"})])
-def test_no_node_is_rented_while_one_alike_that_would_do_is_given_up(cores: float, kept: set[str]) -> None:
-    """Of two that would do, that with jobs is kept."""
-    nodes = [
-        rule_node("a", cpu_cores=cores), rule_node("b", drains=True, cpu_cores=cores), rule_node("n", rented=True),
-        rule_node("x", pool="q", usd=20.0),
-    ]  # fmt: skip
-    move = PlanOption("r", "s", "move-sku", "p", 1, 8, "low", keeps_units=False, cpu_cores_each=4.0)
-    layout = planned(fleet(nodes, [service("s", {"x": 8}, pool="q")], move))
-    assert (layout.kept, layout.places) == (kept, dict.fromkeys(["r#0"], *kept))
-
-
 def test_without_the_solver_the_greedy_plan_is_told_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    nodes = [rule_node("a"), rule_node("b"), rule_node("x", pool="q", usd=1.0, rented=True)]
-    move = PlanOption("r", "s", "move-sku", "q", 1, 8, "low", keeps_units=False)
-    layout = planned(fleet(nodes, [service("s", {"a": 8})], move))
+    nodes = [A, B, replace(ELSEWHERE[2], rented=True)]
+    layout = planned(fleet(nodes, [service("s", {"a": 8})], AWAY))
     assert (layout.kept, math.isinf(layout.bound), layout.proven) == ({"x"}, True, False)
 
 
@@ -500,7 +481,7 @@ def test_what_needs_room_comes_after_what_makes_it() -> None:
 
 
 def test_a_swap_needs_capacity_for_a_moment() -> None:
-    problem = fleet([rule_node("a"), rule_node("b")], [service("s", {"a": 8}), service("t", {"b": 8})])
+    problem = fleet([A, B], [service("s", {"a": 8}), service("t", {"b": 8})])
     swapped = Layout({}, {"s0": "b", "t0": "a"}, frozenset({"a", "b"}))
     steps = sequence(problem, swapped)
     assert [step.staging is not None for step in steps] == [True, False]
