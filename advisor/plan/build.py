@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import quoted, suggest
 from ...rules.catalog.types import NodeSku
 from ..classify.types import NodeFacts
 from ..core.advice_types import Recommendation
@@ -27,7 +25,7 @@ from . import inputs
 from .inputs import EXCLUDED, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
-from .whatif import changed
+from .whatif import changed, unknown
 
 # Nodes of one SKU that a plan may rent at most for one change.
 RENTED_MAX = 64
@@ -127,9 +125,7 @@ def _check_names(problem: Problem, reasoned: Reasoned, request: PlanRequest) -> 
     every |= {name for w in workloads for name in (w.id, w.name)}
     for what, asked, names in (("team", request.only, teams), ("name", request.exclude, every)):
         for name in sorted(asked - names):
-            some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
-            hint = suggest(name, sorted(names)) or f"Known {what}s: {some}."
-            raise UsageError(f"Unknown {what} {quoted(name)} in this window.", hint)
+            raise unknown(what, name, names)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:

@@ -55,10 +55,9 @@ def plan_node(fleet: Fleet, verdicts: Verdicts, node: NodeFacts, held: CodedText
     sku = fleet.catalog.node(node.node_sku) if node.node_sku else None
     price = fleet.book.saving_price(node)
     cash = cash_of(price, 1, fleet.at)
-    _, since = cash or (None, None)
     bound = FOREVER if cash is None else None
-    if since is not None:
-        bound = datetime.fromisoformat(since).replace(tzinfo=UTC).timestamp()
+    if cash is not None and cash[1] is not None:
+        bound = datetime.fromisoformat(cash[1]).replace(tzinfo=UTC).timestamp()
     rest = [r.free_watts or r.held_watts for r in verdicts.rest_levels if r.node == node.node]
     measured = [watts for watts in rest if watts is not None]
     memory = sku.host_mem_bytes if sku is not None else None

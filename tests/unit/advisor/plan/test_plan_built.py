@@ -293,8 +293,8 @@ def test_when_the_fleet_runs_out():
 def test_what_cannot_be_is_refused_in_a_sentence():
     for change, said in (
         (FleetChange(remove=frozenset({"n9"})), "Unknown node 'n9'"),
-        (FleetChange(add={"B200": 1}), "No node of the fleet is 'B200'"),
-        (FleetChange(demand={("team", "x"): 1.5}), "No work in the plan has team 'x'"),
+        (FleetChange(add={"B200": 1}), "Unknown node type 'B200'"),
+        (FleetChange(demand={("team", "x"): 1.5}), "Unknown team 'x'"),
     ):
         with pytest.raises(UsageError, match=said):
             plan_of(halves(3, "one"), change=change)
