@@ -1,7 +1,6 @@
 """How often verdicts and predictions are right, on data that nothing was fitted on: `make evaluate`.
 
     python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 0-3    all: the third generator, moves, power caps
-    python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 1000 --wrong      for development
     python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR [--prometheus] [--repeat HOURS] [--wrong]
         labelled series of a folder or several (the format: docs/method.md), judged by the rules that ship
     python -m skuwise.benchmarks.evaluation.evaluate --pairs [FILE]
@@ -50,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         if options.pairs == SHIPPED:
-            tell_moves(wrong=options.wrong)
+            tell_moves()
         elif options.pairs is not None:
-            tell_table(options.pairs, decode=False, wrong=options.wrong)
+            tell_table(options.pairs, decode=False)
         elif options.decode_pairs is not None:
-            tell_table(options.decode_pairs, decode=True, wrong=options.wrong)
+            tell_table(options.decode_pairs, decode=True)
         elif options.power_caps is not None:
             tell_caps(options.power_caps)
         elif options.labelled:
@@ -96,9 +95,7 @@ def _evaluate(options: argparse.Namespace) -> None:
                 views.setdefault(view, third.Result()).add(part)
     for view, result in views.items():
         print("\n".join(third.told(f"third generator, {view}", result)))
-        if options.wrong:
-            print("\n".join(result.wrong))
-    tell_moves(wrong=options.wrong)
+    tell_moves()
     tell_caps(None)
 
 
