@@ -142,13 +142,12 @@ class Kind:
 def kinds_of(series: PlanSeries) -> list[Kind]:
     alike: dict[tuple[Any, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for u in series.units:
-        parts = [(node, _hosted(g, u.cpu_cores / len(u.gpus), u.host_mem_bytes / len(u.gpus)))
-                 for node, g in u.gpus.items()]  # fmt: skip
-        load, linked = parts[0][1], u.linked and u.gpu_count > 1
-        if len(parts) > 1:
-            alike[(0, *load[1:]), False, False, tuple(parts)][u.node].append(u.id)
+        share = len(u.gpus)
+        parts = {node: _hosted(g, u.cpu_cores / share, u.host_mem_bytes / share) for node, g in u.gpus.items()}
+        if share > 1:
+            alike[(0, *parts[u.node][1:]), False, False, tuple(parts.items())][u.node].append(u.id)
         else:
-            alike[load, linked, u.movable, ()][u.node].append(u.id)
+            alike[parts[u.node], u.linked and u.gpu_count > 1, u.movable, ()][u.node].append(u.id)
     return [
         Kind(series, None, load, linked, movable, {n: tuple(sorted(units)) for n, units in homes.items()}, dict(parts))
         for (load, linked, movable, parts), homes in alike.items()
