@@ -77,7 +77,9 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetC
         for n in nodes
         if (held := taken[n.name])
     }
-    grid = inputs.grid_of(verdicts.window)
+    first, end = math.ceil(verdicts.window.start / 3600) * 3600.0, verdicts.window.end
+    hours = np.arange(max(int((end - first) // 3600), 1), dtype=np.float64)
+    grid = first + 3600.0 * hours  # the whole hours of the window
     services = [
         inputs.service_of(g, request, where, inputs.demand_of(g, grid, fleet.headroom(g)), per_gpu)
         for g in continuing if not inputs.comes_and_goes(g)

@@ -15,7 +15,6 @@ from ...rules.catalog.types import GpuSku
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
-from ..core.frame import Window
 from ..core.verdict_types import INFERRED, WorkloadVerdict
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
@@ -237,12 +236,6 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
             about = id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at]
             jobs.append(PlanSeries(*about, team or "", untouchable=untouchable, workload=group.lead.id))
     return jobs
-
-
-def grid_of(window: Window) -> Hours:
-    """Begin of each whole hour of the window, Unix seconds; one hour at least."""
-    first = math.ceil(window.start / 3600) * 3600.0
-    return np.arange(max(int((window.end - first) // 3600), 1), dtype=np.float64) * 3600.0 + first
 
 
 def demand_of(group: Group, grid: Hours, headroom: float) -> Hours:

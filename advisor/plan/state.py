@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.worth import HOURS_PER_MONTH
-from .problem import PlanNode, PlanOption, PlanSeries, Problem
+from .problem import Goal, PlanNode, PlanOption, PlanSeries, Problem
 
 MONTH_SECONDS = HOURS_PER_MONTH * 3600
 # Share of a node (or of its GPUs, or its energy) that relocating one replica must bring: less is not worth a restart
@@ -41,17 +41,15 @@ def node_worth(node: PlanNode, problem: Problem) -> float:
 
 
 def _worth(node: PlanNode, problem: Problem) -> float:
-    if problem.goal == "nodes":
-        return 1.0
-    if problem.goal == "capacity":
-        return node.gpus * ((1.0 + WHOLE_SHARE) if node.rented else WHOLE_SHARE)
-    if problem.goal == "energy":
-        return (node.idle_watts or 0.0) * HOURS_PER_MONTH / 1000
-    if node.rented or node.bound_until is None:
-        return month_usd(node)
-    # The share of the horizon in which giving the node back is cash.
-    waits = max(node.bound_until - problem.now, 0.0) / MONTH_SECONDS
-    return month_usd(node) * max(1.0 - waits / problem.horizon_months, 0.0)
+    waits = max((node.bound_until or 0.0) - problem.now, 0.0) / MONTH_SECONDS
+    worths: Mapping[Goal, float] = {
+        # In the share of the horizon that is left giving the node back is cash.
+        "cash": month_usd(node) * max(1.0 - waits / problem.horizon_months, 0.0),
+        "nodes": 1.0,
+        "capacity": node.gpus * (WHOLE_SHARE + node.rented),
+        "energy": (node.idle_watts or 0.0) * HOURS_PER_MONTH / 1000,
+    }
+    return worths[problem.goal]
 
 
 def option_worth(option: PlanOption, problem: Problem) -> float:

@@ -91,9 +91,9 @@ def _like(problem: Problem, asked: str) -> PlanNode:
 
 def unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
     """The error for a name that is none of `names`."""
-    known = sorted(names)
-    hint = suggest(name, known) or f"Use one of {', '.join(map(quoted, known[:5]))}."
-    return UsageError(f"Unknown {what} {quoted(name)} in this window.", hint if known else "Nothing has one.")
+    names = sorted(names)
+    hint = suggest(name, names) or f"Use one of {', '.join(map(quoted, names[:5]))}."
+    return UsageError(f"Unknown {what} {quoted(name)} in this window.", hint if names else f"No {what} is known.")
 
 
 def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[CodedText]) -> Problem:
