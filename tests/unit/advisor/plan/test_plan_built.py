@@ -229,55 +229,48 @@ def test_what_runs_on_an_excluded_node_does_not_end():
     assert {n.why.code for n in plan.not_in_plan if n.action == "release"} == {"plan-node-excluded"}
 
 
-def test_a_node_that_goes_leaves_its_work_to_the_others():
-    plan = plan_of(halves(3, "one"), change=FleetChange(remove=frozenset({"n1"})), goal="nodes")
-    assert plan.missing == () and plan.rented == () and plan.nodes_today == 2
-    assert len(plan.returned) == 1  # both services fit one node
-    assert [c.code for c in plan.changes] == ["whatif-removed"]
-
-
-def test_work_that_fits_nowhere_is_told_missing_or_bought():
-    pair = [replica("a", "n1", range(8)), replica("b", "n2", range(8), of="search")]
-    full = verdicts([plain_node("n1"), plain_node("n2")], pair, uses=[busy(w) for w in pair])
-    gone = frozenset({"n1"})
-    missing = plan_of(full, change=FleetChange(remove=gone))
-    assert [m.gpus for m in missing.missing] == [8] and missing.rented == ()
-    bought = plan_of(full, change=FleetChange(remove=gone, buy=True))
-    assert bought.missing == () and [r.node_sku for r in bought.rented] == [PLAIN]
-    assert bought.cash[-1].saving_usd_per_month.p50 == pytest.approx(-88.488 * 730)
-
-
-def test_more_demand_fills_what_is_free_first():
-    grown = plan_of(halves(3, "one"), change=FleetChange(demand={("team", "one"): 2.0}), goal="nodes")
-    assert grown.missing == () and sum(m.gpus for s in grown.steps for m in s.moves if m.start is None) == 4
-    much = plan_of(halves(3, "one"), change=FleetChange(demand={("all", "all"): 10.0}), goal="nodes")
-    # 80 GPUs of demand on 24; a replica of four stays apart from its likes, as today: one a node.
-    assert len(much.missing) >= 7
-
-
-def full(nodes: int = 2, **changes):
+def full(nodes: int = 2):
     """A service that fills one node, and nodes that are empty."""
     a = replica("a", "n1", range(8))
-    return verdicts([plain_node(f"n{k + 1}", **changes) for k in range(nodes)], [a], uses=[busy(a)])
+    return verdicts([plain_node(f"n{k + 1}") for k in range(nodes)], [a], uses=[busy(a)])
 
 
-@pytest.mark.parametrize("goal", ["cash", "nodes"])
-def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
-    plan = plan_of(full(), change=FleetChange(add={PLAIN: 2}), goal=goal)
-    assert plan.nodes_today == 2 and [r.name for r in plan.returned] == ["n2"]
-    assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(88.488 * 730)
-    pool = plan.pools[0]
-    assert (pool.nodes_today, pool.gpus_after, pool.rented) == (2, 24, 0)
-    assert plan.rented == () and plan.missing == () and {name for s in plan.steps for name in s.frees} <= {"n2"}
+PAIR = [replica("a", "n1", range(8)), replica("b", "n2", range(8), of="search")]
+BOTH_FULL = verdicts([plain_node("n1"), plain_node("n2")], PAIR, uses=[busy(w) for w in PAIR])
+ONE, TWO = frozenset({"n1"}), frozenset({"n2"})
+NODE_USD = PLAIN_HOUR * MONTH
 
 
-@pytest.mark.parametrize("buy", [False, True])
-def test_a_reserve_that_is_lost_is_no_missing_node(buy):
-    plan = plan_of(full(), change=FleetChange(remove=frozenset({"n2"}), buy=buy), reserve_nodes=None)
-    assert plan.missing == () and plan.rented == () and plan.steps == ()
-    assert (plan.pools[0].reserve_gpus, plan.pools[0].reserve_wanted_gpus) == (0, 8)
-    kept = plan_of(full(3), change=FleetChange(remove=frozenset({"n2"})), reserve_nodes=None)
-    assert kept.missing == () and kept.pools[0].reserve_gpus == 8
+@pytest.mark.parametrize(
+    ("given", "change", "asked", "counts", "usd"),
+    [
+        # Both services fit one node.
+        (halves(3, "one"), FleetChange(remove=ONE), {"goal": "nodes"}, (1, 0, 0), None),
+        # Work that fits nowhere is missing or bought.
+        (BOTH_FULL, FleetChange(remove=ONE), {}, (0, 1, 0), 0.0),
+        (BOTH_FULL, FleetChange(remove=ONE, buy=True), {}, (0, 0, 1), -NODE_USD),
+        # More demand fills what is free first; 80 GPUs on 24, where a replica stays apart from its likes.
+        (halves(3, "one"), FleetChange(demand={("team", "one"): 2.0}), {"goal": "nodes"}, (1, 0, 0), None),
+        (halves(3, "one"), FleetChange(demand={("all", "all"): 10.0}), {"goal": "nodes"}, (0, 7, 0), None),
+        # Nodes that are added are neither today's nor returned nor paid.
+        (full(), FleetChange(add={PLAIN: 2}), {"goal": "cash"}, (1, 0, 0), NODE_USD),
+        (full(), FleetChange(add={PLAIN: 2}), {"goal": "nodes"}, (1, 0, 0), NODE_USD),
+        # A reserve that is lost is no missing node.
+        (full(), FleetChange(remove=TWO), {"reserve_nodes": None}, (0, 0, 0), 0.0),
+        (full(), FleetChange(remove=TWO, buy=True), {"reserve_nodes": None}, (0, 0, 0), 0.0),
+        (full(3), FleetChange(remove=TWO), {"reserve_nodes": None}, (0, 0, 0), 0.0),
+    ],
+)
+def test_a_fleet_or_a_demand_that_is_not_todays(given, change: FleetChange, asked: dict, counts, usd: float | None):
+    plan = plan_of(given, change=change, **asked)
+    assert (len(plan.returned), len(plan.missing), len(plan.rented)) == counts
+    assert plan.nodes_today == len(given.nodes) - len(change.remove) and len(plan.changes) == 1
+    assert {name for s in plan.steps for name in s.frees} <= set(names(plan))
+    assert usd is None or plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(usd)
+    pool, added = plan.pools[0], sum(change.add.values())
+    assert pool.gpus_after == 8 * (len(given.nodes) - len(change.remove) - counts[0] + counts[2] + added)
+    if asked.get("reserve_nodes", 0) is None:
+        assert (pool.reserve_gpus, pool.reserve_wanted_gpus) == (8 if len(given.nodes) > 2 else 0, 8)
 
 
 def test_when_the_fleet_runs_out():
