@@ -61,8 +61,8 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetC
                 with_jobs[node].add(inputs.team_of(g))
     nodes = []
     for facts in verdicts.nodes:
-        held = inputs.why_held(verdicts, facts, fleet.floor_hours)
-        held = inputs.EXCLUDED if held is None and facts.node in request.exclude else held
+        excluded = EXCLUDED if facts.node in request.exclude else None
+        held = inputs.why_held(verdicts, facts, fleet.floor_hours) or excluded
         nodes.append(replace(inputs.plan_node(fleet, verdicts, facts, held), drains=facts.node in with_jobs))
     # Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
     # there now; 0: not measured, which limits nothing.

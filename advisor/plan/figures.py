@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -107,6 +108,7 @@ def left_out(
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in after.kept}
     # What the layout alone empties stands for nodes alike that recommendations name, which name nodes and no work.
     by_layout = gone - {name for step in steps if step.kind == "option" for name in step.sources}
+    alike = Counter(problem.by_node[name].pool for name in by_layout)
     reserve: list[ReservedNode] = []
     left: list[NotInPlan] = []
 
@@ -121,8 +123,9 @@ def left_out(
             continue
         if why.code == "plan-by-layout":
             names = [name for name in r.yardstick.freed or r.yardstick.nodes if name in problem.by_node]
-            if (given := _given_back(problem, names, gone, by_layout)) is not None:
-                gone, by_layout = gone - given, by_layout - given
+            given = Counter(problem.by_node[name].pool for name in names if name in by_layout or name not in gone)
+            if names and given <= alike:
+                gone, alike = gone.difference(names), alike - given
                 continue
             why = _why_kept(after, names, {node.node for node in reserve})
             if usd is not None and why.code == "plan-reserve":
@@ -145,18 +148,6 @@ def recoverable_of(reasoned: Reasoned) -> Mapping[str, float]:
     best = best_together([o for o in reasoned.options if o.counts])
     kept = {id(draws) for draws in without_losers([o.draws for o in best if o.draws is not None])}
     return {o.id: float(np.median(o.draws)) for o in best if o.draws is not None and id(o.draws) in kept}
-
-
-def _given_back(problem: Problem, names: Sequence[str], gone: set[str], alike: set[str]) -> set[str] | None:
-    """These nodes where they are `gone`, else as many of `alike` in the same pools; None: there are too few."""
-    taken: set[str] = set()
-    for name in names:
-        pool = problem.by_node[name].pool
-        candidates = [name] if name in gone else sorted(n for n in alike - taken if problem.by_node[n].pool == pool)
-        if not candidates:
-            return None
-        taken.add(candidates[0])
-    return taken or None
 
 
 def _why_kept(after: State, names: Sequence[str], reserved: Set[str]) -> CodedText:

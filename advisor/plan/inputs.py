@@ -187,8 +187,8 @@ def service_of(
 
 def _untouchable(group: Group, request: PlanRequest) -> CodedText | None:
     team = team_of(group)
-    ids = {group.series_id, group.lead.series_id, *(w.id for w in group.workloads)}
-    if (ids | {group.lead.name} | ({team} if team else set())) & request.exclude:
+    names = {group.series_id, group.lead.series_id, group.lead.name, team, *(w.id for w in group.workloads)}
+    if names & request.exclude:
         return EXCLUDED
     if request.only and team not in request.only:
         return coded("plan-other-team", "the plan is for other teams only")
