@@ -226,9 +226,9 @@ class PlanOption:
 
 @dataclass(frozen=True)
 class Problem:
-    """`reserve`: pool -> GPUs to be kept free for failures. `now`: Unix seconds. `horizon_months`: how far cash counts.
-    `move_usd`: what relocating one replica must bring a month. `max_moves`: workloads that may be touched; None: any.
-    `fixed_gpus`: node -> GPUs held by what no series accounts for. `tenants_apart`: one tenant a node."""
+    """`reserve`: pool -> GPUs to be kept free for failures. `now`: Unix seconds. `max_moves`: workloads that may be
+    touched; None: any. `fixed_gpus`: node -> GPUs held by what no series accounts for. `tenants_apart`: one tenant a
+    node."""
 
     nodes: tuple[PlanNode, ...]
     series: tuple[PlanSeries, ...]
@@ -236,8 +236,6 @@ class Problem:
     goal: Goal
     now: float
     reserve: Mapping[str, int] = field(default_factory=dict)
-    horizon_months: float = 12.0
-    move_usd: float = 50.0
     max_moves: int | None = None
     fixed_gpus: Mapping[str, int] = field(default_factory=dict)
     tenants_apart: bool = False

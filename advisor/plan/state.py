@@ -12,9 +12,11 @@ from ..core.worth import HOURS_PER_MONTH
 from .problem import Goal, PlanNode, PlanOption, PlanSeries, Problem
 
 MONTH_SECONDS = HOURS_PER_MONTH * 3600
-# Share of a node (or of its GPUs, or its energy) that relocating one replica must bring: less is not worth a restart
-# (assumed; for cash it is `Problem.move_usd`).
-MOVE_SHARE = 0.02
+# How far cash counts.
+HORIZON_SECONDS = 12 * MONTH_SECONDS
+# US dollars a month, or share of a node or of its GPUs, that relocating one replica must bring: less is not worth a
+# restart (assumed).
+MOVE_USD, MOVE_SHARE = 50.0, 0.02
 # A whole node can be given away or take a large job: among layouts with as many free GPUs it is the better one.
 WHOLE_SHARE = 0.1
 UNITS = {"cash": "USD/month", "nodes": "nodes", "capacity": "GPUs", "energy": "kWh/month"}
@@ -41,10 +43,10 @@ def node_worth(node: PlanNode, problem: Problem) -> float:
 
 
 def _worth(node: PlanNode, problem: Problem) -> float:
-    waits = max((node.bound_until or 0.0) - problem.now, 0.0) / MONTH_SECONDS
+    waits = max((node.bound_until or 0.0) - problem.now, 0.0)
     worths: Mapping[Goal, float] = {
         # In the share of the horizon that is left giving the node back is cash.
-        "cash": month_usd(node) * max(1.0 - waits / problem.horizon_months, 0.0),
+        "cash": month_usd(node) * max(1.0 - waits / HORIZON_SECONDS, 0.0),
         "nodes": 1.0,
         "capacity": node.gpus * (WHOLE_SHARE + node.rented),
         "energy": (node.idle_watts or 0.0) * HOURS_PER_MONTH / 1000,
@@ -66,7 +68,7 @@ def option_worth(option: PlanOption, problem: Problem) -> float:
 
 def move_cost(problem: Problem, gpus: int) -> float:
     """What relocating one replica of so many GPUs has to bring."""
-    return {"cash": problem.move_usd, "nodes": MOVE_SHARE, "capacity": MOVE_SHARE * gpus, "energy": 1.0}[problem.goal]
+    return {"cash": MOVE_USD, "nodes": MOVE_SHARE, "capacity": MOVE_SHARE * gpus, "energy": 1.0}[problem.goal]
 
 
 class Worth:
