@@ -247,7 +247,7 @@ NODE_USD = PLAIN_HOUR * MONTH
         # More demand fills what is free first; 80 GPUs on 24, where a replica stays apart from its likes.
         (halves(3, "one"), FleetChange(demand={("team", "one"): 2.0}), {"goal": "nodes"}, (1, 0, 0), None),
         (halves(3, "one"), FleetChange(demand={("all", "all"): 10.0}), {"goal": "nodes"}, (0, 7, 0), None),
-        # Nodes that are added are neither today's nor returned nor paid.
+        # Nodes that are added are not today's, not returned and not paid.
         (full(), FleetChange(add={PLAIN: 2}), {"goal": "cash"}, (1, 0, 0), NODE_USD),
         (full(), FleetChange(add={PLAIN: 2}), {"goal": "nodes"}, (1, 0, 0), NODE_USD),
         # A reserve that is lost is no missing node.
