@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +49,12 @@ class Patch:
     notes: tuple[str, ...]
 
 
+def patch_of_files(name: str, texts: Sequence[str], command: str, notes: Sequence[str]) -> Patch:
+    """A change and its undo in two files, which `command` applies."""
+    patch, undo = (PatchFile(f"{kind}-{name}", text) for kind, text in zip(("patch", "undo"), texts, strict=True))
+    return Patch(patch, undo, f"{command} {patch.name}", f"{command} {undo.name}", tuple(notes))
+
+
 @dataclass(frozen=True, slots=True)
 class GivenFile:
     """A file that was named with ``--manifest``, byte by byte."""
@@ -59,11 +65,8 @@ class GivenFile:
     @property
     def text(self) -> str:
         """Raises UsageError where it is no text."""
-        try:
-            text = self.raw.decode("utf-8")
-        except UnicodeDecodeError:
-            text = "\0"
-        if "\0" in text:
+        text = self.raw.decode("utf-8", "replace")
+        if "\0" in text or "\ufffd" in text:
             raise UsageError(f"{clean(self.path)} is not UTF-8 text.", "Convert it, or change it by hand.")
         return text
 
@@ -102,12 +105,11 @@ class Change:
     target_flavor: str | None = None
     mhz: int | None = None
 
-    def check_size(self, label: str, gpus: int) -> int:
-        """The GPUs that a manifest asks for. Raises UsageError where the recommendation starts from others."""
-        if gpus == self.gpus_before:
-            return gpus
-        what = f"{label} asks for {gpus} GPUs; the recommendation starts from {self.gpus_before}."
-        raise UsageError(what, "Name the manifest of the whole workload as it runs today, or change each by hand.")
+    def check_size(self, label: str, gpus: int) -> None:
+        """Raises UsageError where a manifest asks for other GPUs than the recommendation starts from."""
+        if gpus != self.gpus_before:
+            what = f"{label} asks for {gpus} GPUs; the recommendation starts from {self.gpus_before}."
+            raise UsageError(what, "Name the manifest of the whole workload as it runs today, or change each by hand.")
 
 
 def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str, typed: Mapping[str, Any]) -> Change:
@@ -147,8 +149,8 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
             remedy += f" ; or, with an exact undo: {' '.join([command, *kept, '--manifest FILE.yaml'])}"
         raise UsageError(f"The ledger does not know all that {r.id} ({r.action}) needs: {what}.", remedy)
     for what in _FORMS:
-        given_value = getattr(change, what, None)
-        for name in given_value if isinstance(given_value, tuple) else [given_value] if given_value is not None else []:
+        names = getattr(change, what, None) or ()
+        for name in (names,) if isinstance(names, str) else names:
             checked(what, name)
     return change
 
@@ -171,12 +173,13 @@ def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ..
 
 
 def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
+    """What a patch needs: the value (false: missing), its name, and the option that gives it."""
     action, replicas, kind = change.action, change.replicas or 0, change.kind
-    placed = action in _PLACED
+    placed, place = action in _PLACED, f"of the nodes of {change.target}"
     resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after
     # Pods that are not fewer get fewer GPUs each.
     inside = resized and replicas and change.gpus_after * replicas % change.gpus_before
-    place = f"of the nodes of {change.target}"
+    label = (change.labels or not placed, f"label {place}{change.label_note}", "--node-label KEY=VALUE")
     if target == "kueue":
         flavor = change.target_flavor or action != "move-sku"
         return [
@@ -191,20 +194,19 @@ def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object
         ]
     if of_nodes:
         return [(change.node, "nodes to cordon", "--node NAME")]
-    label = (change.labels or not placed, f"label {place}{change.label_note}", "--node-label KEY=VALUE")
     if change.manifest is not None:
         return [label]
     if kind and kind not in _WITHOUT_MANIFEST:
         return [(None, f"manifest of the {clean(kind)}", "--manifest FILE.yaml"), label]
+    container = change.container or not (inside or action in ("mig-slice", "rest-clocks"))
     return [
         (kind, "kind of the object", "--kind KIND"),
         (change.name, "its name", "--name NAME"),
         (change.namespace, "its namespace", "--namespace NAME"),
         (replicas or not (resized or action == "release"), "its replicas today", "--replicas N"),
-        (change.container or not (inside or action in ("mig-slice", "rest-clocks")), "its container with the GPUs",
-         "--container NAME"),
+        (container, "its container with the GPUs", "--container NAME"),
         label,
-    ]  # fmt: skip
+    ]
 
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/names/: RFC 1123 label and subdomain, and labels.
@@ -238,9 +240,8 @@ Document = dict[str, Any]
 
 # kubectl reads YAML 1.1 with differences (``1e3`` is a number for it, text for PyYAML; ``10:30`` the other way round):
 # what stands plain in a manifest and is no whole number, truth value or null is kept as written, and every other text
-# that is not plainly a word is quoted in the output.
+# that is not plainly a word is quoted in the output. Some readers take the words of `_NOT_WORDS` for other values.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*[A-Za-z0-9]")
-# Words that some reader of YAML takes for a truth value or nothing. 0x, 1e3 and the like begin with a digit.
 _NOT_WORDS = frozenset({"yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _PLAIN = {"true": True, "false": False, "null": None, "~": None, "": None}
 _TEXT = "tag:yaml.org,2002:str"
@@ -265,17 +266,12 @@ def _scalar(loader: _Reader, node: yaml.ScalarNode) -> Any:  # noqa: ANN401
     text = str(loader.construct_scalar(node))
     if node.style is not None:
         return text
-    if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text):
-        return int(text)
-    return _PLAIN[text] if text in _PLAIN else text if _is_word(text) else _AsWritten(text)
-
-
-def _is_word(text: str) -> bool:
-    return _WORD.fullmatch(text) is not None and text.lower() not in _NOT_WORDS
+    return int(text) if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) else _PLAIN.get(text, _AsWritten(text))
 
 
 def _text(dumper: _Writer, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(_TEXT, text, style=None if _is_word(text) else '"')
+    is_word = _WORD.fullmatch(text) is not None and text.lower() not in _NOT_WORDS
+    return dumper.represent_scalar(_TEXT, text, style=None if is_word else '"')
 
 
 def _as_written(dumper: _Writer, text: _AsWritten) -> yaml.ScalarNode:
@@ -289,20 +285,18 @@ _Writer.add_representer(_AsWritten, _as_written)
 
 def read_documents(given: GivenFile) -> list[Document]:
     """The objects of a manifest; a ``List`` counts as its items. Raises UsageError for what is no plain YAML."""
-    text, name = given.text, clean(given.path.name)
+    text, name, export = given.text, clean(given.path.name), "Export it with 'kubectl get -o yaml'"
     try:
         # Before anything is built of them: an alias of aliases grows without end.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise UsageError(f"{name} uses YAML aliases.", "Export it with 'kubectl get -o yaml', which has none.")
+            raise UsageError(f"{name} uses YAML aliases.", f"{export}, which has none.")
         loaded = [document for document in yaml.load_all(text, Loader=_Reader) if document is not None]
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         where = getattr(getattr(error, "problem_mark", None), "line", None)
         line = f", line {where + 1}" if where is not None else ""
-        raise UsageError(f"{name} is not valid YAML{line}.", "Export it with 'kubectl get -o yaml'.") from error
-    documents: list[Any] = []
-    for part in loaded:
-        documents += part["items"] if isinstance(part, dict) and part.get("kind") == "List" else [part]
-    return documents
+        raise UsageError(f"{name} is not valid YAML{line}.", f"{export}.") from error
+    lists = [part["items"] if isinstance(part, dict) and part.get("kind") == "List" else [part] for part in loaded]
+    return [document for part in lists for document in part]
 
 
 def write_document(value: Document) -> str:

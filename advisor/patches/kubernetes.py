@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...rules.base.errors import UsageError
@@ -19,8 +20,8 @@ from .change import (
     Change,
     Document,
     Patch,
-    PatchFile,
     checked,
+    patch_of_files,
     read_documents,
     write_document,
 )
@@ -51,10 +52,8 @@ def kubernetes_patch(change: Change) -> Patch:
     notes: list[str] = []
     if change.manifest is None:
         document = _outline(change)
-        unchecked = (
-            "Made without the manifest: what else it asks of its nodes is not checked, and the undo removes what"
-        )
-        notes.append(f"{unchecked} the patch adds. With --manifest FILE both are exact.")
+        unchecked = "Made without the manifest: what else it asks of its nodes is not checked, and the undo removes"
+        notes.append(f"{unchecked} what the patch adds. With --manifest FILE both are exact.")
         if "replicas" not in change.typed and (change.action == "release" or change.gpus_before != change.gpus_after):
             notes.append(f"Replicas today: {change.replicas}, as last observed. Check with 'kubectl get'.")
     else:
@@ -70,9 +69,7 @@ def kubernetes_patch(change: Change) -> Patch:
 def _cordon(change: Change) -> Patch:
     """Nodes that take no new pods, so that they fall free; the pods on them stay until they are evicted."""
     names = " ".join(change.node)
-    patch = PatchFile("patch-nodes.sh", f"kubectl cordon {names}\n")
-    undo = PatchFile("undo-nodes.sh", f"kubectl uncordon {names}\n")
-    return Patch(patch, undo, f"sh {patch.name}", f"sh {undo.name}", (
+    return patch_of_files("nodes.sh", (f"kubectl cordon {names}\n", f"kubectl uncordon {names}\n"), "sh", (
         "The nodes take no new pods. Empty them with 'kubectl drain NODE --ignore-daemonsets', which moves the pods.",
         "The undo makes all of them schedulable, also those that were cordoned before ('kubectl get nodes').",
     ))  # fmt: skip
@@ -110,16 +107,16 @@ def _workload_of(documents: list[Document], change: Change) -> Document:
 
 
 def _edit(document: Document, change: Change) -> list[str]:
+    """Make the change in a document. Returns notes."""
+    if change.action in ("move-sku", "reduce-gpus"):
+        _resize(document, change)
     match change.action:
         case "move-sku":
-            _resize(document, change)
             return _place(document, change)
         case "swap-placement":
             partner = clean(change.partner or "the training")
             note = f"A swap has two sides: move {partner} to the nodes that this workload leaves."
             return [*_place(document, change), note]
-        case "reduce-gpus":
-            _resize(document, change)
         case "release":
             _stop(document)
             return ["It stays stopped until the undo is applied."]
@@ -151,11 +148,10 @@ def _place(document: Document, change: Change) -> list[str]:
         affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
         terms = []
         for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []:
-            wanted = [expression for expression in term.get("matchExpressions") or [] if expression["key"] not in stale]
-            others |= {str(expression["key"]) for expression in wanted} | (
-                {"name"} if term.get("matchFields") else set()
-            )
-            terms.append({**term, "matchExpressions": wanted} if wanted or term.get("matchFields") else {})
+            fields, wanted = term.get("matchFields"), term.get("matchExpressions") or []
+            wanted = [expression for expression in wanted if expression["key"] not in stale]
+            others |= {*(str(expression["key"]) for expression in wanted), *(["name"] if fields else [])}
+            terms.append({**term, "matchExpressions": wanted} if wanted or fields else {})
         # Terms are alternatives: one that asks for the type of the nodes alone leaves the choice to the selector.
         if terms and all(terms):
             affinity[_REQUIRED]["nodeSelectorTerms"] = [term for n, term in enumerate(terms) if term not in terms[:n]]
@@ -238,7 +234,8 @@ def _gpu_containers(document: Document) -> list[dict[str, Any]]:
 def _resize(document: Document, change: Change) -> None:
     groups = [pod_group for pod_group in pod_groups(document) if pod_group.gpus > 0]
     label = quoted(f"{document['kind']} {document['metadata'].get('name')}")
-    total = change.check_size(label, sum(group.pods * group.gpus for group in groups))
+    total = sum(group.pods * group.gpus for group in groups)
+    change.check_size(label, total)
     if total == change.gpus_after:
         return
     group, *more = [group for group in groups if group.pods > 1] or groups
@@ -262,7 +259,7 @@ def _resize(document: Document, change: Change) -> None:
 _KEYED = frozenset({"containers", "initContainers", "env"})
 
 
-def difference(before: dict[str, Any], after: dict[str, Any], *, strategic: bool) -> dict[str, Any]:
+def difference(before: dict[str, Any], after: dict[str, Any], strategic: bool) -> dict[str, Any]:
     """The patch that makes `after` of `before`; empty where they are the same. None in it deletes a key."""
     patch: dict[str, Any] = dict.fromkeys(key for key in before if key not in after)
     for key, new in after.items():
@@ -270,11 +267,11 @@ def difference(before: dict[str, Any], after: dict[str, Any], *, strategic: bool
         if key in before and old == new:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            patch[key] = difference(old, new, strategic=strategic)
+            patch[key] = difference(old, new, strategic)
         elif strategic and key in _KEYED and isinstance(old, list):
             was, wanted = ({item["name"]: item for item in some} for some in (old, new))
             patch[key] = [
-                {"name": name, **difference(was[name], item, strategic=True)} if name in was else item
+                {"name": name, **difference(was[name], item, strategic)} if name in was else item
                 for name, item in wanted.items()
                 if was.get(name) != item
             ] + [{"name": name, "$patch": "delete"} for name in was if name not in wanted]
@@ -292,28 +289,28 @@ def patch_between(document: Document, wanted: Document, notes: list[str], change
     if document == wanted:
         raise UsageError(f"{kind} {names['name']} has what the recommendation asks for already.", "Nothing to do.")
     strategic = (version, kind) in _BUILT_IN
-    there, back = dict(names), dict(names)
+    there = dict(names)
     if not strategic:
         notes = [*notes, "Lists are replaced whole: if the object has changed since its export, make a new patch."]
         # The server refuses the patch for a later version. The undo names none: the patch itself makes a new one.
         if isinstance(metadata.get("resourceVersion"), str):
             there["resourceVersion"] = metadata["resourceVersion"]
-    files = []
-    for prefix, about, before, after in (("patch", there, document, wanted), ("undo", back, wanted, document)):
-        head = {"apiVersion": version, "kind": kind, "metadata": about}
-        text = write_document({**head, **difference(before, after, strategic=strategic)})
-        files.append(PatchFile(f"{prefix}-{kind.lower()}-{names['name'][:180]}.yaml", text))
-    patch, undo = files
+    there_and_back = [
+        write_document({"apiVersion": version, "kind": kind, "metadata": about, **difference(old, new, strategic)})
+        for about, old, new in ((there, document, wanted), (names, wanted, document))
+    ]
     who = shlex.quote(f"{kind}.{version.rpartition('/')[0]}".rstrip(".").lower())
-    where = "".join(f" -n {space}" for space in [names.get("namespace")] if space)
+    where = f" -n {names['namespace']}" if "namespace" in names else ""
     how = f"--type {'strategic' if strategic else 'merge'} --patch-file"
-    steps = [f"kubectl patch {who} {names['name']}{where} {how} {file.name}" for file in (patch, undo)]
+    name, command = f"{kind.lower()}-{names['name'][:180]}.yaml", f"kubectl patch {who} {names['name']}{where} {how}"
+    made = patch_of_files(name, there_and_back, command, notes)
     template = document["spec"].get("template") != wanted["spec"].get("template")
-    if (kind == "Pod" or (kind == "Job" and template)) and change.manifest is not None:
-        notes = [*notes, f"The pods of a {kind} cannot change while it exists: submit what the command prints instead."]
-        path = shlex.quote(str(change.manifest.path.absolute()))
-        steps = [f"kubectl patch --local -o yaml -f {path} {how} {patch.name}", f"cat {path}"]
-    return Patch(patch, undo, steps[0], steps[1], tuple(notes))
+    if change.manifest is None or not (kind == "Pod" or (kind == "Job" and template)):
+        return made
+    path = shlex.quote(str(change.manifest.path.absolute()))
+    note = f"The pods of a {kind} cannot change while it exists: submit what the command prints instead."
+    apply = f"kubectl patch --local -o yaml -f {path} {how} {made.patch.name}"
+    return replace(made, apply=apply, revert=f"cat {path}", notes=(*made.notes, note))
 
 
 def kueue_patch(change: Change) -> Patch:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..recommend.moves.clocks import VARIABLE
-from .change import BY_HAND, Change, Patch, PatchFile
+from .change import BY_HAND, Change, Patch, patch_of_files
 
 _SHORT = {"p": "partition", "C": "constraint", "G": "gpus", "N": "nodes", "n": "ntasks", "w": "nodelist"}
 # Of those that can request other resources too, the value decides.
@@ -89,7 +89,8 @@ class BatchScript:
         raise UsageError(f"The script does not ask for GPUs with {what}.", BY_HAND)
 
     def set_gpus(self, option: str, kind: str | None, count: int) -> None:
-        self.set(option, f"{'gpu:' if option == 'gres' else ''}{f'{kind}:' if kind else ''}{count}")
+        parts = ("gpu" if option == "gres" else "", kind or "", str(count))
+        self.set(option, ":".join(part for part in parts if part))
 
 
 def slurm_patch(change: Change) -> Patch:
@@ -98,13 +99,11 @@ def slurm_patch(change: Change) -> Patch:
     before, name = change.manifest.text, clean(change.manifest.path.name)
     script = BatchScript(before)
     notes = ["Jobs that are queued or running keep the directives they were submitted with."]
+    if change.action in ("move-sku", "reduce-gpus"):
+        notes += _resize(script, change, name)
     match change.action:
         case "move-sku" | "swap-placement":
-            if change.action == "move-sku":
-                notes += _resize(script, change, name)
             notes += _place(script, change, name)
-        case "reduce-gpus":
-            notes += _resize(script, change, name)
         case "mig-slice":
             option, _, count, _ = script.gpus()
             if count != 1:
@@ -123,10 +122,9 @@ def slurm_patch(change: Change) -> Patch:
     if script.text == before:
         raise UsageError(f"{name} has what the recommendation asks for already.", "Name the file that is in use.")
     label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "file"
-    patch = PatchFile(f"patch-{label}.diff", _unified(before, script.text, label))
-    undo = PatchFile(f"undo-{label}.diff", _unified(script.text, before, label))
     where = shlex.quote(str(change.manifest.path.resolve()))  # GNU patch refuses to change a file through a link
-    return Patch(patch, undo, f"patch {where} {patch.name}", f"patch {where} {undo.name}", tuple(notes))
+    texts = _unified(before, script.text, label), _unified(script.text, before, label)
+    return patch_of_files(f"{label}.diff", texts, f"patch {where}", notes)
 
 
 def _unified(before: str, after: str, label: str) -> str:
@@ -156,7 +154,8 @@ def _place(script: BatchScript, change: Change, name: str) -> list[str]:
 
 def _resize(script: BatchScript, change: Change, name: str) -> list[str]:
     option, kind, count, times = script.gpus()
-    before, after = change.check_size("The script", count * times), change.gpus_after
+    before, after = count * times, change.gpus_after
+    change.check_size("The script", before)
     kind = None if change.changes_gpu else kind
     # What the count of GPUs is of, and what follows it.
     settled = {"gpus": (), "gpus-per-task": ("ntasks",)}.get(option, ("nodes",))

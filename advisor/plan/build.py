@@ -21,9 +21,10 @@ from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
 from ..recommend.pricing import Price
 from . import inputs
-from .inputs import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
+from .inputs import EXCLUDED, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
+from .whatif import changed, unknown
 
 # Nodes of one SKU that a plan may rent at most for one change.
 RENTED_MAX = 64
@@ -36,36 +37,37 @@ class Drafted:
     its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures."""
 
     request: PlanRequest
+    change: FleetChange
     problem: Problem
     left_out: Mapping[str, CodedText]
     grid: Hours
     crowded: Mapping[str, int]
     reserve_wanted: Mapping[str, int]
-    change: FleetChange = NO_CHANGE
-    changes: tuple[CodedText, ...] = ()
+    changes: tuple[CodedText, ...]
 
 
-def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
-    """The problem of a fleet. `frame`: what the advice rests on, for who holds what now and what the hosts can take."""
+def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetChange) -> Drafted:
+    """The problem of a fleet. `frame`: what the advice rests on, for who holds what now and what the hosts can take.
+    Raises UsageError for a name that nothing has."""
     verdicts, fleet = reasoned.fleet.verdicts, reasoned.fleet
     groups = {g.series_id: g for g in fleet.groups}
     continuing = [g for g in fleet.groups if inputs.goes_on(g)]
-    where = inputs.placed(verdicts, fleet.groups, frame.uses, GAP_MAX)
+    where, unnamed = inputs.gpus_held(verdicts, fleet.groups, frame.uses, GAP_MAX)
     with_jobs: dict[str, set[str | None]] = defaultdict(set)
     for g in continuing:
         if g.current and inputs.comes_and_goes(g):
-            for node in (node for w in g.now for node in where.by_workload.get(w.id) or w.nodes):
+            for node in (node for w in g.now for node in where.get(w.id) or w.nodes):
                 with_jobs[node].add(inputs.team_of(g))
     nodes = []
     for facts in verdicts.nodes:
-        held = inputs.why_held(verdicts, facts, fleet.floor_hours)
-        held = inputs.EXCLUDED if held is None and facts.node in request.exclude else held
+        excluded = EXCLUDED if facts.node in request.exclude else None
+        held = inputs.why_held(verdicts, facts, fleet.floor_hours) or excluded
         nodes.append(replace(inputs.plan_node(fleet, verdicts, facts, held), drains=facts.node in with_jobs))
     # Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
     # there now; 0: not measured, which limits nothing.
     taken = Counter[str]()
     for w in (w for group in fleet.groups if group.current for w in group.now):
-        taken.update(where.by_workload.get(w.id, {}))
+        taken.update(where.get(w.id, {}))
     rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
     by_node = rows.set_index("node").astype(float).groupby(level=0)
     cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
@@ -74,7 +76,9 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         for n in nodes
         if (held := taken[n.name])
     }
-    grid = inputs.grid_of(verdicts.window)
+    first, end = math.ceil(verdicts.window.start / 3600) * 3600.0, verdicts.window.end
+    hours = np.arange(max(int((end - first) // 3600), 1), dtype=np.float64)
+    grid = first + 3600.0 * hours  # the whole hours of the window
     services = [
         inputs.service_of(g, request, where, inputs.demand_of(g, grid, fleet.headroom(g)), per_gpu)
         for g in continuing if not inputs.comes_and_goes(g)
@@ -92,28 +96,37 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
             left[r.id] = choice
     rented = _rented(fleet, options, series, groups) if request.goal == "cash" else []
     pools = {n.pool for n in (*nodes, *rented)}
-    why = coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
-    if request.goal == "cash":
-        why = coded("plan-target-without-price", "no price for the nodes that it moves to")
+    why = coded("plan-target-not-there", "the fleet has no such nodes, and none may be rented or has a price")
     left |= {o.id: why for o in options if o.pool is not None and o.pool not in pools}
-    problem = Problem(
+    # Nodes that hold more than replicas: shared GPUs, GPUs of unknown holders, and jobs that run now.
+    for k, n in enumerate(nodes if request.tenants_apart else ()):
+        beside = with_jobs[n.name].union(*(teams for (node, _), teams in unnamed.items() if node == n.name))
+        here = {s.tenant for s in series.values() for u in s.units if n.name in u.gpus}
+        teams = frozenset() if None in beside else frozenset({*here, *filter(None, beside)})
+        nodes[k] = replace(n, tenants=teams) if beside or len(teams) > 1 else n
+    fixed = Counter(node for node, _ in unnamed)
+    problem, crowded = as_today(Problem(
         nodes=(*nodes, *rented), series=tuple(series.values()),
         options=tuple(o for o in options if o.pool is None or o.pool in pools),
         goal=request.goal, now=fleet.at, max_moves=request.max_moves,
-        fixed_gpus={n.name: min(where.unnamed[n.name], n.gpus) for n in nodes if where.unnamed.get(n.name) and n.gpus},
+        fixed_gpus={n.name: min(fixed[n.name], n.gpus) for n in nodes if fixed[n.name] and n.gpus},
         tenants_apart=request.tenants_apart,
-    )  # fmt: skip
-    if request.tenants_apart:
-        # Nodes that hold more than replicas: shared GPUs, GPUs of unknown holders, and jobs that run now.
-        for k, n in enumerate(nodes):
-            beside = where.holders.get(n.name, frozenset()) | with_jobs.get(n.name, set())
-            here = {s.tenant for s in problem.series for u in s.units if n.name in u.gpus}
-            teams = frozenset() if None in beside else frozenset({*here, *filter(None, beside)})
-            nodes[k] = replace(n, tenants=teams) if beside or len(teams) > 1 else n
-        problem = replace(problem, nodes=(*nodes, *rented))
-    problem, crowded = as_today(problem)
+    ))  # fmt: skip
+    _check_names(problem, reasoned, request)
+    problem, changes = changed(problem, change) if change != NO_CHANGE else (problem, ())
     wanted, reserve = reserve_of(problem, request)
-    return Drafted(request, replace(problem, reserve=reserve), left, grid, crowded, wanted)
+    return Drafted(request, change, replace(problem, reserve=reserve), left, grid, crowded, wanted, changes)
+
+
+def _check_names(problem: Problem, reasoned: Reasoned, request: PlanRequest) -> None:
+    series, workloads = problem.series, reasoned.advice.workloads
+    teams = {s.team for s in series if s.team}
+    every = teams | {n.name for n in problem.nodes} | {o.id for o in reasoned.options}
+    every |= {name for s in series for name in (s.id, s.name, *(u.id for u in s.units))}
+    every |= {name for w in workloads for name in (w.id, w.name)}
+    for what, asked, names in (("team", request.only, teams), ("name", request.exclude, every)):
+        for name in sorted(asked - names):
+            raise unknown(what, name, names)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
@@ -121,24 +134,23 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     earlier week may not fit beside services that began since."""
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
-    hours = max((len(s.demand) for s in problem.series), default=1)
     taken = {name for s in problem.series for u in s.units for name in u.gpus}
     taken |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, nodes in problem.pools.items():
         today, work = [n for n in nodes if not n.rented], [s for s in problem.series if s.pool == pool]
-        # What is asked for beyond what services hold.
         held = {s.id: 0 if s.jobs else s.gpu_count for s in work}
-        more = {s.id: problem.needs_of(s, None)[pool] - held[s.id] for s in work}
-        room = sum(n.gpus - problem.fixed_gpus.get(n.name, 0) for n in today) - sum(held.values())
-        asked = np.sum([*more.values(), np.zeros(hours)], axis=0)
-        wholes = np.sum([*(np.ceil(s.whole_nodes - 1e-9) for s in work), np.zeros(hours)], axis=0)
-        free = sum(n.name not in taken and n.held is None for n in today)
-        if (over := math.ceil(np.max(asked - room))) > 0:
+        fixed = sum(held.values()) + sum(problem.fixed_gpus.get(n.name, 0) for n in today)
+        gpus, wholes = problem.needs[pool]
+        room, free = sum(n.gpus for n in today), sum(n.name not in taken and n.held is None for n in today)
+        if (over := int(gpus.max()) - room) > 0:
             crowded[pool] = over
-        share = np.minimum(np.divide(max(room, 0), asked, out=np.ones(hours), where=asked > 0), 1.0)
-        whole_share = np.minimum(np.divide(free, wholes, out=np.ones(hours), where=wholes > 0), 1.0)
+        # What is asked for beyond what is held fits as far as there is room for it.
+        ones = np.ones(len(gpus))
+        share = np.minimum(np.divide(max(room - fixed, 0), gpus - fixed, out=ones.copy(), where=gpus > fixed), 1.0)
+        whole_share = np.minimum(np.divide(free, wholes, out=ones.copy(), where=wholes > 0), 1.0)
         for s in work:
-            cut = np.where(share < 1.0, np.minimum(s.demand, held[s.id] + np.floor(more[s.id] * share)), s.demand)
+            more = problem.load_of(s, None)[0] - held[s.id]
+            cut = np.where(share < 1.0, np.minimum(s.demand, held[s.id] + np.floor(more * share)), s.demand)
             nodes_cut = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
             series[s.id] = replace(s, demand=cut, whole_nodes=nodes_cut)
     return replace(problem, series=tuple(series.values())), crowded
@@ -190,7 +202,7 @@ def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int
             continue
         count = request.reserve_nodes if request.reserve_nodes is not None else inputs.reserve_nodes(len(members))
         wanted[pool] = sum(sorted((n.gpus for n in members), reverse=True)[:count])
-        used = int(problem.needs.base[pool].max())
+        used = int(problem.needs[pool][0].max())
         kept[pool] = max(min(wanted[pool], sum(n.gpus for n in members) - used), 0)
     return wanted, kept
 
@@ -220,15 +232,14 @@ def choice_of(
     else:
         running = {node for u in series.units for node in u.gpus}
     size = target.gpu_count if target is not None else None
-    shape: Shape | CodedText = (0, 0, False, 0)  # it is gone
-    if r.action != "release" and r.target.gpu_count <= 0:
-        shape = coded("plan-nothing-left", "no GPU would be left")
-    elif r.action != "release" and series.jobs:
+    if r.action == "release":
+        shape = 0, 0, False, 0
+    elif series.jobs:
         shape = _job_shape(series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio, smaller)
-    elif r.action != "release":
+    else:
         shape = _shape(r, series, group, size)
-    if isinstance(shape, CodedText):
-        return shape
+    if shape is None:
+        return coded("plan-no-whole-replica", "no whole replica or run can be spared, or none fits such a node")
     if excluded := ", ".join(sorted(running & request.exclude)):
         return coded("plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=excluded)
     units, each, keeps, node_gpus = shape
@@ -263,9 +274,7 @@ def _no_choice(
     if r.action in IN_PLACE:
         return coded("plan-in-place", "it changes no GPU count and no node, and goes with any plan")
     if series is None or group is None:
-        if group is not None and group.recurs and group.nodes:
-            return GPUS_SHARED if group.shared else SEVERAL_POOLS
-        return coded("plan-no-series", "the plan does not know who holds these GPUs")
+        return coded("plan-no-series", "its GPUs are shared, of several node types, or of an unknown holder")
     if series.untouchable is not None:
         return series.untouchable
     if r.action == "release" and r.source.gpu_count < group.gpu_count:
@@ -275,17 +284,17 @@ def _no_choice(
     return None
 
 
-# Replicas afterwards, GPUs of each, whether they are those of today, and GPUs taken of each whole node.
+# Replicas afterwards, GPUs of each, whether they are those of today, and GPUs taken of each whole node. None: its work
+# does not fit.
 Shape = tuple[int, int, bool, int]
 
 
-def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smaller: float) -> Shape | CodedText:
+def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smaller: float) -> Shape | None:
     """Where each run of a job runs is the scheduler's decision; on nodes of `size` GPUs one that takes half of a node
     or more needs it whole. `smaller`: share of its GPUs that a run keeps."""
     runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * smaller - 1e-9) for w in group.workloads]
     if max(runs) > size and group.unit > 1:
-        return coded("plan-run-too-large", "its runs take {gpus} GPUs of one node, more than such a node has",
-                     gpus=max(runs))  # fmt: skip
+        return None
     # GPUs that runs take of a node where as many run there as fit: with the least of them no node is counted twice.
     wholes = [size // run * run for run in (min(gpus, size) for gpus in runs) if 2 * run >= size]
     peak = float(series.demand.max(initial=0.0)) * scale
@@ -294,17 +303,14 @@ def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smalle
     return math.ceil(peak / min(wholes) - 1e-9), size, True, min(wholes)
 
 
-def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | CodedText:
+def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | None:
     """`node_gpus`: of a node that it moves to."""
     count, each = r.target.gpu_count, max(group.gpus_per_replica, 1)
     if r.action == "mig-slice":
         return count, 1, False, 0
     if node_gpus is not None and node_gpus < each:
-        # GPUs that do not talk to one another may part where no node holds as many.
-        each = group.unit
-        if node_gpus < each:
-            return coded("plan-replica-too-large", "a replica of {gpus} GPUs fits on no such node", gpus=each)
-    units = math.ceil(count / each)
-    if r.action == "reduce-gpus" and units * each >= series.gpu_count:
-        return coded("plan-no-whole-replica", "no whole replica of {gpus} GPUs can be spared", gpus=each)
-    return units, each, r.action == "reduce-gpus", 0
+        each = group.unit  # GPUs that do not talk to one another may part where no node holds as many
+    units, fewer = math.ceil(count / each), r.action == "reduce-gpus"
+    if count <= 0 or (node_gpus or each) < each or (fewer and units * each >= series.gpu_count):
+        return None
+    return units, each, fewer, 0

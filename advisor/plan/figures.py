@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
 
-from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import quoted, suggest
 from ..core.advice_types import Realisation, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
@@ -18,65 +17,54 @@ from ..core.frame import Frame
 from ..pipeline import Reasoned
 from ..recommend.prediction import percentiles
 from ..recommend.recommender import best_together, without_losers
-from .build import Drafted, draft, reserve_of
-from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, PlanRequest, Problem
+from .build import Drafted, draft
+from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, PlanOption, PlanRequest, Problem
 from .result import CashDate, NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReservedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
 from .state import HOURS_PER_MONTH, MONTH_SECONDS, UNITS, State, month_usd, node_worth
 from .steps import sequence
-from .whatif import changed
 
-# Beyond it no growth rate holds.
-YEARS_MAX = 10.0
+YEARS_MAX = 10.0  # beyond it no growth rate holds
 
 
-def cash_of_plan(reasoned: Reasoned, problem: Problem, layout: Layout) -> tuple[CashDate, ...]:
+def cash_of_plan(reasoned: Reasoned, after: State) -> tuple[CashDate, ...]:
     """US dollars a month: of returned nodes, less rent. The interval is that of the recommendations in the plan, from
     their joint draws. Empty: no price is known."""
+    problem = after.problem
     if not any(n.usd_per_hour for n in problem.nodes if n.is_today):
         return ()
-    chosen = {o.id for o in layout.chosen.values()}
+    chosen = {o.id for o in after.chosen.values()}
     drawn = [o.draws for o in reasoned.options if o.id in chosen and o.draws is not None]
-    rent = sum(month_usd(n) for n in problem.nodes if n.is_bought and n.name in layout.kept)
-    back: dict[float | None, float] = {None: -rent}
+    # Date ("": now) -> dollars from then on.
+    back = {"": -sum(month_usd(n) for n in problem.nodes if n.is_bought and n.name in after.kept)}
     days: list[str] = []
     for n in problem.nodes:
-        if n.is_today and n.name not in layout.kept and n.bound_until != FOREVER and n.usd_per_hour:
-            date = None if n.bound_until is None or n.bound_until <= problem.now else n.bound_until
-            back[date] = back.get(date, 0.0) + month_usd(n)
-            days.append(day_of(date) or "")
+        if n.is_today and n.name not in after.kept and n.bound_until != FOREVER and n.usd_per_hour:
+            days.append(_day_free(n, problem) or "")
+            back[days[-1]] = back.get(days[-1], 0.0) + month_usd(n)
     total = sum((draws - np.median(draws) for draws in drawn), np.zeros(1))
-    dates = sorted(back, key=lambda at: -1.0 if at is None else at)
     return tuple(
-        CashDate(day, sum(other <= (day or "") for other in days), percentiles(total := total + back[date]))
-        for date, day in ((date, day_of(date)) for date in dates)
+        CashDate(day or None, sum(other <= day for other in days), percentiles(total := total + back[day]))
+        for day in sorted(back)
     )
 
 
-def day_of(at: float | None) -> str | None:
-    """The date (ISO) of a moment; None: now."""
-    return None if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
+def _day_free(n: PlanNode, problem: Problem) -> str | None:
+    """The date (ISO) that a commitment binds a node to; None: it can be given back now, or never."""
+    if n.bound_until in (None, FOREVER) or n.bound_until <= problem.now:
+        return None
+    return datetime.fromtimestamp(n.bound_until, UTC).date().isoformat()
 
 
-def released(problem: Problem, layout: Layout) -> int:
-    """GPUs of the fleet that services hold today and no longer hold afterwards."""
-    names = {n.name for n in problem.nodes if n.is_today}
-    held = {u.id: u.gpu_count for s in problem.series for u in s.units}
-    held |= {o.unit(k): o.gpus_each for o in layout.chosen.values() for k in range(o.started)}
-    before = sum(c for s in problem.series for u in s.units for n, c in u.gpus.items() if n in names)
-    return max(before - sum(held[unit] for unit, node in layout.places.items() if node in names), 0)
-
-
-def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float | None) -> tuple[PoolPlan, ...]:
-    """The fleet by pool, the largest first: today, after a plan, and how far what is left carries. `growth`: of all
-    demand a month, ratio; None: not asked."""
-    asked, out = State(problem).set(layout.chosen, layout.places, layout.kept).asked, []
+def pool_plans(after: State, drafted: Drafted) -> tuple[PoolPlan, ...]:
+    """The fleet by pool, the largest first: today, after a plan, and how far what is left carries."""
+    problem, growth, out = after.problem, drafted.change.growth_per_month, []
     for pool, members in problem.pools.items():
-        today = [n for n in members if n.is_today]
-        kept = [n for n in members if n.name in layout.kept]
+        today, kept = [n for n in members if n.is_today], [n for n in members if n.name in after.kept]
         if not today and not kept:
             continue
-        peak, room = int(asked[pool].max()), sum(n.gpus for n in kept if n.extra != "missing")
+        asked = after.needs[pool][0]
+        peak, room = int(asked.max()), sum(n.gpus for n in kept if n.extra != "missing")
         carries, months = room / peak if peak > 0 else None, math.inf
         if carries is not None and growth is not None and growth > 0:  # a month, compounded
             months = math.log(max(carries, 1.0)) / math.log1p(growth)
@@ -87,11 +75,10 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
                 nodes_today=len(today), nodes_after=sum(n.extra != "missing" for n in kept),
                 rented=sum(n.is_bought for n in kept),
                 gpus_today=sum(n.gpus for n in today), gpus_after=room,
-                gpus_needed_today=float(problem.needs.base[pool].max()), gpus_needed=float(peak),
-                peak_at=float(drafted.grid[int(asked[pool].argmax())]) + 3600.0 if peak > 0 else None,
+                gpus_needed_today=float(problem.needs[pool][0].max()), gpus_needed=float(peak),
+                peak_at=float(drafted.grid[int(asked.argmax())]) + 3600.0 if peak > 0 else None,
                 reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
-                short_gpus=drafted.crowded.get(pool, 0),
-                carries=carries,
+                short_gpus=drafted.crowded.get(pool, 0), carries=carries,
                 runs_out_at=problem.now + months * MONTH_SECONDS if months <= 12 * YEARS_MAX else None,
             )
         )  # fmt: skip
@@ -112,38 +99,35 @@ _NOTHING: Mapping[Goal, str] = {
 
 
 def left_out(
-    reasoned: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[PlanStep]
+    reasoned: Reasoned, drafted: Drafted, after: State, steps: Sequence[PlanStep]
 ) -> tuple[tuple[ReservedNode, ...], tuple[NotInPlan, ...]]:
     """Recommendations that are no part of the plan: nodes that it keeps in reserve, and the rest, each with what
     `advise` counts of it as recoverable."""
-    problem = drafted.problem
-    chosen, options = {o.id for o in layout.chosen.values()}, problem.by_option
-    recoverable = recoverable_of(reasoned)
-    touched = len({step.series for step in steps if step.series is not None})
-    state = State(problem).set(layout.chosen, layout.places, layout.kept)
-    gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
+    problem, recoverable = drafted.problem, recoverable_of(reasoned)
+    chosen, touched = {o.id for o in after.chosen.values()}, _touched(steps)
+    gone = {n.name for n in problem.nodes if n.is_today and n.name not in after.kept}
     # What the layout alone empties stands for nodes alike that recommendations name, which name nodes and no work.
     by_layout = gone - {name for step in steps if step.kind == "option" for name in step.sources}
+    alike = Counter(problem.by_node[name].pool for name in by_layout)
     reserve: list[ReservedNode] = []
     left: list[NotInPlan] = []
 
     def rank(r: Recommendation) -> tuple[object, ...]:
         """Nodes that stay empty first: these are the reserve."""
-        return r.action != "release", any(state.rooms[n].gpus for n in r.yardstick.nodes if n in state.rooms), r.rank
+        return r.action != "release", any(after.rooms[n].gpus for n in r.yardstick.nodes if n in after.rooms), r.rank
 
-    for r in sorted(reasoned.options, key=rank):
-        usd = recoverable.get(r.id)
-        if r.id in chosen:
-            continue
-        why = _why(drafted, layout, r.id, touched) if r.id in options else drafted.left_out.get(r.id)
+    for r in sorted((r for r in reasoned.options if r.id not in chosen), key=rank):
+        usd, option = recoverable.get(r.id), problem.by_option.get(r.id)
+        why = drafted.left_out.get(r.id) if option is None else _why(after, option, touched)
         if why is None or (why.code in ("plan-in-place", "plan-by-layout") and usd is None):
             continue
         if why.code == "plan-by-layout":
             names = [name for name in r.yardstick.freed or r.yardstick.nodes if name in problem.by_node]
-            if (given := _given_back(problem, names, gone, by_layout)) is not None:
-                gone, by_layout = gone - given, by_layout - given
+            given = Counter(problem.by_node[name].pool for name in names if name in by_layout or name not in gone)
+            if names and given <= alike:
+                gone, alike = gone.difference(names), alike - given
                 continue
-            why = _why_kept(state, names, {node.node for node in reserve})
+            why = _why_kept(after, names, {node.node for node in reserve})
             if usd is not None and why.code == "plan-reserve":
                 reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
                 continue
@@ -155,6 +139,10 @@ def left_out(
     return tuple(sorted(reserve, key=lambda node: (-node.usd_per_month, node.node))), tuple(left)
 
 
+def _touched(steps: Sequence[PlanStep]) -> int:
+    return len({step.series for step in steps if step.series is not None})
+
+
 def recoverable_of(reasoned: Reasoned) -> Mapping[str, float]:
     """Recommendation -> US dollars a month that `advise` counts as recoverable: those that together bring most."""
     best = best_together([o for o in reasoned.options if o.counts])
@@ -162,41 +150,29 @@ def recoverable_of(reasoned: Reasoned) -> Mapping[str, float]:
     return {o.id: float(np.median(o.draws)) for o in best if o.draws is not None and id(o.draws) in kept}
 
 
-def _given_back(problem: Problem, names: Sequence[str], gone: set[str], alike: set[str]) -> set[str] | None:
-    """These nodes where they are `gone`, else as many of `alike` in the same pools; None: there are too few."""
-    taken: set[str] = set()
-    for name in names:
-        pool = problem.by_node[name].pool
-        candidates = [name] if name in gone else sorted(n for n in alike - taken if problem.by_node[n].pool == pool)
-        if not candidates:
-            return None
-        taken.add(candidates[0])
-    return taken if names else None
-
-
-def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedText:
+def _why_kept(after: State, names: Sequence[str], reserved: Set[str]) -> CodedText:
     """Why nodes that could be emptied are kept. `reserved`: nodes that are kept in reserve already."""
-    nodes = [state.problem.by_node[name] for name in names]
-    held = next((n.held for n in nodes if n.held is not None), None)
-    if held is not None:
+    nodes = [after.problem.by_node[name] for name in names]
+    for held in (n.held for n in nodes if n.held is not None):
         return held
     for pool in {n.pool for n in nodes}:
-        kept = [state.rooms[n.name] for n in state.problem.pools[pool] if n.name in state.kept]
-        freed = [room for room in kept if room.node in nodes or room.node.name in reserved]
-        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in freed) - int(state.asked[pool].max())
-        empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in freed)
-        if room < 0 or empty < int(state.whole[pool].max()):
+        freed = reserved | set(names)
+        left = [
+            room for n in after.problem.pools[pool] if (room := after.rooms[n.name]) and n.name in after.kept - freed
+        ]
+        gpus, wholes = map(int, after.needs[pool].max(axis=1))
+        room = sum(r.node.gpus for r in left) - gpus
+        if room < 0 or sum(not r.gpus for r in left) < wholes:
             return coded("plan-peak", "the work of its node type needs it at its peak")
-        if room < state.reserve(pool):
-            text, names = "kept free for failures: {gpus} GPUs of {pool}", pool_name(kept[0].node)
-            return coded("plan-reserve", text, gpus=state.reserve(pool), pool=names)
-    return coded("plan-brings-nothing", _NOTHING[state.problem.goal])
+        if room < (reserve := after.reserve(pool)):
+            text, where = "kept free for failures: {gpus} GPUs of {pool}", pool_name(after.problem.pools[pool][0])
+            return coded("plan-reserve", text, gpus=reserve, pool=where)
+    return coded("plan-brings-nothing", _NOTHING[after.problem.goal])
 
 
-def _why(drafted: Drafted, layout: Layout, id_: str, touched: int) -> CodedText:
-    problem, option = drafted.problem, drafted.problem.by_option[id_]
-    taken = layout.chosen.get(option.series)
-    rival = taken or next((c for c in layout.chosen.values() if c.id in option.excludes), None)
+def _why(after: State, option: PlanOption, touched: int) -> CodedText:
+    problem, taken = after.problem, after.chosen.get(option.series)
+    rival = taken or next((c for c in after.chosen.values() if c.id in option.excludes), None)
     if rival is not None:
         return coded("plan-other-chosen", "{other} of the same work is in the plan instead", other=rival.id)
     if problem.max_moves == 0:
@@ -222,14 +198,7 @@ class Planner:
     ) -> Plan:
         """The plan of a request; `change`: of a fleet or a demand that is not today's. `on_first`: is given a first
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
-        drafted = draft(self.reasoned, self.frame, request)
-        check_names(drafted, self.reasoned, request)
-        if change != NO_CHANGE:
-            problem, changes = changed(drafted.problem, change)
-            # For failures it keeps what is free without nodes that are not there.
-            wanted, kept = reserve_of(problem, request)
-            problem = replace(problem, reserve=kept)
-            drafted = replace(drafted, problem=problem, reserve_wanted=wanted, change=change, changes=changes)
+        drafted = draft(self.reasoned, self.frame, request, change)
 
         def first(layout: Layout) -> None:
             if on_first is not None:
@@ -242,16 +211,16 @@ class Planner:
 def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
     problem, advice, request, change = drafted.problem, reasoned.advice, drafted.request, drafted.change
-    order = sequence(problem, layout)
     names = {w.id: w.name for w in advice.workloads}
-    absent, steps = {n.name for n in problem.nodes if n.extra is not None}, []
+    order, absent, steps = sequence(problem, layout), {n.name for n in problem.nodes if n.extra is not None}, []
     for step in order:
         # A node that is not there is no place to come from.
         moves = [replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
                  for m in step.moves]  # fmt: skip
         steps.append(replace(step, moves=tuple(moves)))
     # What was added stays: it is no part of what can be given back.
-    layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
+    kept = layout.kept | {n.name for n in problem.nodes if n.extra == "added"}
+    before, after = State(problem), State(problem).set(layout.chosen, layout.places, kept)
     # Figures of the goal, where nodes that are not there cost what they would as part of the fleet.
     extra = sum(node_worth(n, problem) for n in problem.nodes if n.extra is not None)
     value, bound = layout.value - extra, layout.bound - extra if math.isfinite(layout.bound) else None
@@ -259,38 +228,36 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     today = [n for n in problem.nodes if n.is_today]
     emptied = {name: step.number for step in steps for name in step.frees if step.series is not None or step.after}
     returned: list[ReturnedNode] = []
-    for n in today:
-        if n.name not in layout.kept:
-            how: Realisation = "cash-now" if n.bound_until is None or n.bound_until <= problem.now else "cash-at"
-            how = "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour else how
-            date = day_of(n.bound_until) if how == "cash-at" else None
-            returned.append(ReturnedNode(*_about(n), how, date, emptied.get(n.name), n.drains))
+    for n in (n for n in today if n.name not in kept):
+        date = _day_free(n, problem) if n.usd_per_hour else None
+        how: Realisation = "cash-at" if date else "cash-now"
+        how = "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour else how
+        returned.append(ReturnedNode(*_about(n), how, date, emptied.get(n.name), n.drains))
     returned.sort(key=lambda node: (node.available_from or "", node.step or 0, node.name))
-    reserve, not_in_plan = left_out(reasoned, drafted, layout, order)
+    reserve, not_in_plan = left_out(reasoned, drafted, after, order)
     # Recommendations that move nothing, of work that stays where it is: they are predictions for it there.
     gone = {s.workload for s in problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
     in_place = [r for r in reasoned.options if (why := drafted.left_out.get(r.id)) and why.code == "plan-in-place"]
-    beside = tuple(r.id for r in in_place if r.workload not in gone and not r.blocked_by and r.shown is not False)
-    cash = cash_of_plan(reasoned, problem, layout)
+    cash = cash_of_plan(reasoned, after)
     watts = [watts for r in returned if (watts := problem.by_node[r.name].idle_watts) is not None]
     advise = advice.summary.recoverable_usd_per_month if change == NO_CHANGE else None
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
     return Plan(
         goal=problem.goal, risk=request.risk, max_moves=request.max_moves, generated_at=advice.generated_at,
-        start=advice.start, end=advice.end,
-        source=dict(advice.source), nodes_today=len(today), gpus_today=sum(n.gpus for n in today),
-        workloads=len({s.workload or s.id for s in problem.series}),
-        touched=len({s.series for s in steps if s.series is not None}),
-        gpus_freed=released(problem, layout), cash=cash,
+        start=advice.start, end=advice.end, source=dict(advice.source),
+        nodes_today=len(today), gpus_today=sum(n.gpus for n in today),
+        workloads=len({s.workload or s.id for s in problem.series}), touched=_touched(steps),
+        gpus_freed=max(sum(before.rooms[n.name].gpus - after.rooms[n.name].gpus for n in today), 0), cash=cash,
         energy_kwh_per_month=sum(watts) * HOURS_PER_MONTH / 1000 if watts else None,
-        pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=tuple(returned),
-        rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
-        missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
+        pools=pool_plans(after, drafted), returned=tuple(returned),
+        rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in kept),
+        missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in kept),
         steps=tuple(steps),
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
-        not_in_plan=not_in_plan, beside=beside,
+        not_in_plan=not_in_plan,
+        beside=tuple(r.id for r in in_place if r.workload not in gone and not r.blocked_by and r.shown is not False),
         kept_nodes={n.name: n.held for n in today if n.held is not None},
         solver=SolverFigures(UNITS[problem.goal], value, bound, gap, layout.seconds, layout.proven),
         notes=plan_notes(drafted), changes=drafted.changes,
@@ -301,46 +268,28 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
     problem = drafted.problem
     today = [n for n in problem.nodes if n.is_today]
     units = [u for s in problem.series for u in s.units]
-    held = sum(n.held is not None and n.held.code != "plan-excluded" for n in today)
-    unpriced = sum(n.usd_per_hour is None for n in today)
-    forever = sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in today)
-    bound = "{count} owned, or committed without a known end: capacity when emptied, not cash"
     counts = [
-        ("plan-nodes-held", "too little is known to empty or fill {count}", held),
-        ("plan-unpriced", "no price for {count}: no cash is counted", unpriced),
-        ("plan-bound", bound, forever),
-    ]
-    notes = [coded(code, text, count=counted(number, "node")) for code, text, number in counts if number]
+        ("plan-nodes-held", "too little is known to empty or fill {count}", "node",
+         sum(n.held is not None and n.held.code != "plan-excluded" for n in today)),
+        ("plan-unpriced", "no price for {count}: no cash is counted", "node",
+         sum(n.usd_per_hour is None for n in today)),
+        ("plan-bound", "{count} owned, or committed without a known end: capacity when emptied, not cash", "node",
+         sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in today)),
+        ("plan-kinds-unclear", "the plan moves no work of unclear kind: {count}", "replica",
+         sum(u.fixed is not None and u.fixed.code == "plan-kind-unclear" for u in units)),
+    ]  # fmt: skip
+    notes = [coded(code, text, count=counted(number, noun)) for code, text, noun, number in counts if number]
     if not any(n.host_mem_bytes for n in today) or not any(u.host_mem_bytes for u in units):
         notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
     crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
     for pool, gpus in sorted(drafted.crowded.items()):
-        name = pool_name(problem.pools[pool][0]) if pool in problem.pools else pool
-        notes.append(coded("plan-crowded-today", crowded, pool=name, gpus=counted(gpus, "GPU")))
+        notes.append(
+            coded("plan-crowded-today", crowded, pool=pool_name(problem.pools[pool][0]), gpus=counted(gpus, "GPU"))
+        )
     if not has_solver():
         text = "OR-tools is not installed: the plan comes from a greedy search, and a better one may exist. Run pip "
         notes.append(coded("plan-greedy", f"{text}install 'skuwise[plan]'."))
-    unclear = sum(u.fixed is not None and u.fixed.code == "plan-kind-unclear" for u in units)
-    if unclear:
-        text = "the plan moves no work of unclear kind: {count}"
-        notes.append(coded("plan-kinds-unclear", text, count=counted(unclear, "replica")))
     return tuple(notes)
-
-
-def check_names(drafted: Drafted, reasoned: Reasoned, request: PlanRequest) -> None:
-    """Raises UsageError for a team or name that nothing has."""
-    series = drafted.problem.series
-    teams = {s.team for s in series if s.team}
-    every = {
-        *teams, *(s.id for s in series), *(s.name for s in series), *(n.name for n in drafted.problem.nodes),
-        *(o.id for o in reasoned.options), *(u.id for s in series for u in s.units),
-        *(w.id for w in reasoned.advice.workloads), *(w.name for w in reasoned.advice.workloads),
-    }  # fmt: skip
-    for what, asked, names in (("team", request.only, teams), ("name", request.exclude, every)):
-        for name in sorted(asked - names):
-            some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
-            hint = suggest(name, sorted(names)) or f"Known {what}s: {some}."
-            raise UsageError(f"Unknown {what} {quoted(name)} in this window.", hint)
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:

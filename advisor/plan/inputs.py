@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -16,7 +15,6 @@ from ...rules.catalog.types import GpuSku
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
-from ..core.frame import Window
 from ..core.verdict_types import INFERRED, WorkloadVerdict
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
@@ -37,7 +35,6 @@ LAST_SECONDS = 3600.0
 # Resolution of jobs.
 STEP_SECONDS = 300.0
 SEVERAL_POOLS = coded("plan-several-pools", "its work runs on several node types, or at several places")
-GPUS_SHARED = coded("plan-gpus-shared", "its GPUs are shared with other work, or divided into MIG instances")
 EXCLUDED = coded("plan-excluded", "it is excluded from the plan")
 
 
@@ -57,10 +54,9 @@ def plan_node(fleet: Fleet, verdicts: Verdicts, node: NodeFacts, held: CodedText
     sku = fleet.catalog.node(node.node_sku) if node.node_sku else None
     price = fleet.book.saving_price(node)
     cash = cash_of(price, 1, fleet.at)
-    _, since = cash or (None, None)
     bound = FOREVER if cash is None else None
-    if since is not None:
-        bound = datetime.fromisoformat(since).replace(tzinfo=UTC).timestamp()
+    if cash is not None and cash[1] is not None:
+        bound = datetime.fromisoformat(cash[1]).replace(tzinfo=UTC).timestamp()
     rest = [r.free_watts or r.held_watts for r in verdicts.rest_levels if r.node == node.node]
     measured = [watts for watts in rest if watts is not None]
     memory = sku.host_mem_bytes if sku is not None else None
@@ -87,7 +83,7 @@ def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedTe
     """Why a node is left as it is: it is unknown what runs there. None: it may change."""
     dark = [part for part in verdicts.inventory.unobserved if part.node == node.node]
     if dark:
-        return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
+        return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(p.gpus) for p in dark))
     inventory = verdicts.inventory.nodes.get(node.node)
     if inventory is not None and inventory.unaccounted_pods:
         text, count = "{count} pods requested its GPUs, and no metric names them", len(inventory.unaccounted_pods)
@@ -125,30 +121,25 @@ def comes_and_goes(group: Group) -> bool:
     return group.kind in JOB_KINDS or not group.current
 
 
-@dataclass(frozen=True)
-class Placed:
-    """Who holds which physical GPUs of which node now. `by_workload`: workload id -> node -> GPUs. `unnamed`: node ->
-    GPUs that no series of a plan accounts for and somebody holds: shared ones, those divided into MIG instances, those
-    of services in several pools and of unknown holders. `holders`: node -> teams of those (None: unknown)."""
-
-    by_workload: Mapping[str, Mapping[str, int]]
-    unnamed: Mapping[str, int]
-    holders: Mapping[str, frozenset[str | None]]
+# Node and UUID of a physical GPU.
+Gpu = tuple[str, str]
 
 
-def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floor_share: float) -> Placed:
-    """`uses`: as in `Frame`. `floor_share`: of a bare GPU's hours, those in which memory was held on it, from which on
-    it counts as held."""
+def gpus_held(
+    verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floor_share: float
+) -> tuple[Mapping[str, Mapping[str, int]], Mapping[Gpu, set[str | None]]]:
+    """Who holds which GPUs now: workload id -> node -> GPUs; and of the GPUs that no series of a plan accounts for the
+    teams that hold them (None: unknown): shared ones, those divided into MIG instances, those of services in several
+    pools and of unknown holders. `uses`: as in `Frame`. `floor_share`: of a bare GPU's hours, those in which memory was
+    held on it, from which on it counts as held."""
     parents = {(instance.node, instance.gpu_uuid): instance.parent_uuid for instance in verdicts.instances}
-    # Workload -> node and GPU (of an instance its parent) of what it held last: a run may have been taken to another
-    # node within the window.
-    holds: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    # Of an instance its parent, of what a workload held last: a run may have been taken to another node.
+    holds: dict[str, set[Gpu]] = defaultdict(set)
     if not uses.empty:
         last = uses[uses["ts_end"] >= uses.groupby("workload_id")["ts_end"].transform("max") - LAST_SECONDS]
-        for workload, *gpu in last[["workload_id", "node", "gpu_uuid"]].astype(str).itertuples(index=False):
-            node, uuid = map(str, gpu)
-            holds[str(workload)].add((node, parents.get((node, uuid)) or uuid))
-    taken: dict[tuple[str, str], set[str | None]] = defaultdict(set)
+        for workload, node, uuid in last[["workload_id", "node", "gpu_uuid"]].astype(str).to_numpy().tolist():
+            holds[workload].add((node, parents.get((node, uuid)) or uuid))
+    taken: dict[Gpu, set[str | None]] = defaultdict(set)
     for group in groups:
         if group.current and group.nodes and not goes_on(group):
             for gpu in (gpu for w in group.now for gpu in holds.get(w.id, set())):
@@ -160,28 +151,24 @@ def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floo
     for instance in verdicts.instances:
         if instance.held:
             taken[instance.node, instance.parent_uuid].update(teams.get(workload) for workload in instance.held)
-    holders: dict[str, set[str | None]] = defaultdict(set)
-    for (node, _), whose in taken.items():
-        holders[node] |= whose
-    return Placed(
-        {workload: Counter(node for node, _ in sorted(gpus)) for workload, gpus in holds.items()},
-        Counter(node for node, _ in taken),
-        {node: frozenset(names) for node, names in holders.items()},
-    )
+    return {workload: Counter(node for node, _ in sorted(gpus)) for workload, gpus in holds.items()}, taken
 
 
 def service_of(
-    group: Group, request: PlanRequest, where: Placed, demand: Hours, per_gpu: Mapping[str, tuple[float, float]]
+    group: Group,
+    request: PlanRequest,
+    held: Mapping[str, Mapping[str, int]],
+    demand: Hours,
+    per_gpu: Mapping[str, tuple[float, float]],
 ) -> PlanSeries | None:
-    """A service; None: it is unknown where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
-    GPU that is held there: a replica takes the share of its GPUs."""
-    untouchable, names = _untouchable(group, request), {n.node for n in group.nodes}
-    units = []
+    """A service; None: it is unknown where it runs. `held`: as of `gpus_held`. `per_gpu`: node -> cores and bytes of
+    host memory in use for each GPU that is held there: a replica takes the share of its GPUs."""
+    untouchable, units = _untouchable(group, request), []
     for w in group.now:
         nodes = [n.node for n in group.nodes if n.node in w.nodes]
         # By its nodes where its GPUs are unknown.
-        held = where.by_workload.get(w.id) or {name: max(len(w.gpus) // len(nodes), 1) for name in nodes}
-        gpus = {node: count for node, count in held.items() if node in names}
+        where = held.get(w.id) or {name: max(len(w.gpus) // len(nodes), 1) for name in nodes}
+        gpus = {node: count for node, count in where.items() if node in {n.node for n in group.nodes}}
         if not gpus:
             continue
         fixed = untouchable or (None if request.exclude.isdisjoint(gpus) else EXCLUDED) or _fixed(w, group, gpus)
@@ -200,8 +187,8 @@ def service_of(
 
 def _untouchable(group: Group, request: PlanRequest) -> CodedText | None:
     team = team_of(group)
-    ids = {group.series_id, group.lead.series_id, *(w.id for w in group.workloads)}
-    if (ids | {group.lead.name} | ({team} if team else set())) & request.exclude:
+    names = {group.series_id, group.lead.series_id, group.lead.name, team, *(w.id for w in group.workloads)}
+    if names & request.exclude:
         return EXCLUDED
     if request.only and team not in request.only:
         return coded("plan-other-team", "the plan is for other teams only")
@@ -249,12 +236,6 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
             about = id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at]
             jobs.append(PlanSeries(*about, team or "", untouchable=untouchable, workload=group.lead.id))
     return jobs
-
-
-def grid_of(window: Window) -> Hours:
-    """Begin of each whole hour of the window, Unix seconds; one hour at least."""
-    first = math.ceil(window.start / 3600) * 3600.0
-    return np.arange(max(int((window.end - first) // 3600), 1), dtype=np.float64) * 3600.0 + first
 
 
 def demand_of(group: Group, grid: Hours, headroom: float) -> Hours:

@@ -226,9 +226,9 @@ class PlanOption:
 
 @dataclass(frozen=True)
 class Problem:
-    """`reserve`: pool -> GPUs to be kept free for failures. `now`: Unix seconds. `horizon_months`: how far cash counts.
-    `move_usd`: what relocating one replica must bring a month. `max_moves`: workloads that may be touched; None: any.
-    `fixed_gpus`: node -> GPUs held by what no series accounts for. `tenants_apart`: one tenant a node."""
+    """`reserve`: pool -> GPUs to be kept free for failures. `now`: Unix seconds. `max_moves`: workloads that may be
+    touched; None: any. `fixed_gpus`: node -> GPUs held by what no series accounts for. `tenants_apart`: one tenant a
+    node."""
 
     nodes: tuple[PlanNode, ...]
     series: tuple[PlanSeries, ...]
@@ -236,8 +236,6 @@ class Problem:
     goal: Goal
     now: float
     reserve: Mapping[str, int] = field(default_factory=dict)
-    horizon_months: float = 12.0
-    move_usd: float = 50.0
     max_moves: int | None = None
     fixed_gpus: Mapping[str, int] = field(default_factory=dict)
     tenants_apart: bool = False
@@ -264,66 +262,36 @@ class Problem:
         return {pool: tuple(n for n in self.nodes if n.pool == pool) for pool in names}
 
     @cached_property
-    def needs(self) -> Needs:
-        return Needs(self)
+    def needs(self) -> Mapping[str, Counts]:
+        """Pool -> what it has to carry without the reserve, with the work as it is, as of `load_of`."""
+        hours = max((len(s.demand) for s in self.series), default=1)
+        total = {pool: np.zeros((2, hours), dtype=np.int64) for pool in self.pools}
+        for pool, nodes in self.pools.items():
+            total[pool][0] += sum(self.fixed_gpus.get(n.name, 0) for n in nodes)
+        for s in self.series:
+            total[s.pool] += self.load_of(s, None)
+        return total
 
-    def needs_of(self, series: PlanSeries, option: PlanOption | None) -> Mapping[str, Hours]:
-        """Pool -> whole GPUs in each hour: of jobs what they hold then; of services what they hold, and beyond where
-        demand is higher."""
-        pool = series.pool if option is None else option.pool
-        if pool is None:
-            return {}
-        demand = _up(series.demand * (1.0 if option is None else option.demand_scale))
+    @cached_property
+    def changes(self) -> Mapping[str, Mapping[str, Counts]]:
+        """Option -> pool -> what it adds to the needs there."""
+        changes: dict[str, dict[str, Counts]] = {}
+        for o in self.options:
+            s = self.by_series[o.series]
+            changes[o.id] = {s.pool: -self.load_of(s, None)}
+            if o.pool is not None:
+                changes[o.id][o.pool] = changes[o.id].get(o.pool, 0) + self.load_of(s, o)
+        return changes
+
+    def load_of(self, series: PlanSeries, option: PlanOption | None) -> Counts:
+        """GPUs, and nodes that jobs need as a whole, in each hour (two rows): of jobs what they hold then; of services
+        what they hold, and beyond where demand is higher."""
+        demand, wholes = series.demand * (1.0 if option is None else option.demand_scale), series.whole_nodes
         held = 0 if series.jobs else series.gpu_count if option is None else option.units * option.gpus_each
-        return {pool: np.maximum(demand, held)}
-
-    def whole_nodes_of(self, series: PlanSeries, option: PlanOption | None) -> Mapping[str, Hours]:
-        """Pool -> nodes that jobs need as a whole in each hour."""
-        if not series.jobs:
-            return {}
-        if option is None:
-            return {series.pool: _up(series.whole_nodes)}
-        if option.pool is None or not option.node_gpus:
-            return {}
-        return {option.pool: _up(series.demand * option.demand_scale / option.node_gpus)}
-
-
-def _up(values: Hours) -> Hours:
-    return np.ceil(values - 1e-9)
-
-
-class Needs:
-    """What each pool has to carry in each hour without the reserve. `base`: GPUs with the work as it is and
-    `fixed_gpus`; `whole`: whole nodes of jobs. `change`, `change_whole`: option -> pool -> what it adds of each."""
-
-    def __init__(self, problem: Problem) -> None:
-        hours = max((len(s.demand) for s in problem.series), default=1)
-        nothing = np.zeros(hours, dtype=np.int64)
-        fixed = {pool: sum(problem.fixed_gpus.get(n.name, 0) for n in nodes) for pool, nodes in problem.pools.items()}
-        self.base: dict[str, Counts] = {pool: nothing + count for pool, count in fixed.items()}
-        self.whole: dict[str, Counts] = {pool: nothing.copy() for pool in problem.pools}
-        self.change: dict[str, dict[str, Counts]] = {}
-        self.change_whole: dict[str, dict[str, Counts]] = {}
-        for s in problem.series:
-            _add(self.base, problem.needs_of(s, None), 1)
-            _add(self.whole, problem.whole_nodes_of(s, None), 1)
-        for o in problem.options:
-            s = problem.by_series[o.series]
-            for of, changes in ((problem.needs_of, self.change), (problem.whole_nodes_of, self.change_whole)):
-                before, after = of(s, None), of(s, o)
-                changes[o.id] = {pool: nothing.copy() for pool in (*before, *after) if pool in self.base}
-                _add(changes[o.id], before, -1)
-                _add(changes[o.id], after, 1)
-
-    def pools_of(self, option: PlanOption) -> frozenset[str]:
-        """Pools whose needs an option changes."""
-        return frozenset((*self.change[option.id], *self.change_whole[option.id]))
-
-
-def _add(total: dict[str, Counts], more: Mapping[str, npt.NDArray], sign: int) -> None:
-    for pool, hours in more.items():
-        if pool in total:
-            total[pool][: len(hours)] += sign * hours.astype(np.int64)
+        if option is not None:
+            wholes = demand / option.node_gpus if series.jobs and option.node_gpus else 0 * demand
+        needed = np.stack([np.maximum(demand, held), wholes if series.jobs else 0 * demand])
+        return np.ceil(needed - 1e-9).astype(np.int64)
 
 
 @dataclass(frozen=True)

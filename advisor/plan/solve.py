@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .problem import Counts, Layout, PlanNode, PlanOption, Problem
+from .problem import Hours, Layout, PlanNode, PlanOption, Problem
 from .state import SCALE, UNLIMITED, Kind, Load, State, Worth, apart
 
 SEED, WORKERS = 20, 2
@@ -73,16 +73,49 @@ def greedy(problem: Problem, worth: Worth) -> State:
         return problem.by_series[o.series].gpu_count - o.left * o.gpus_each
 
     tries = [State(problem, firm=True), State(problem, firm=True)]
-    for state, loss in zip(tries, (0, 1), strict=True):
+    for state, loss in zip(tries, (0, 2), strict=True):
         for option in sorted(problem.options, key=lambda o: (-freed(o), o.id)):
             mark, before = state.mark, worth.of(state)
-            if state.take(option):
-                for pool in state.needs.pools_of(option):
-                    _give_up_empty(state, worth, pool)
-                if worth.of(state) <= before - 2 * loss:
-                    state.undo(mark)
+            taken = _take(state, option)
+            for pool in problem.changes[option.id] if taken else ():
+                _give_up_empty(state, worth, pool)
+            if not taken or worth.of(state) <= before - loss:
+                state.undo(mark)
         settle(state, worth)
     return max(tries, key=worth.of)
+
+
+def _take(state: State, option: PlanOption) -> bool:
+    """Carry an option out, and rent what it needs. False: it cannot be, and what was done of it is to be undone."""
+    problem = state.problem
+    s, most = problem.by_series[option.series], apart(problem.by_series[option.series], option)
+    excluded = any(o.id in option.excludes or option.id in o.excludes for o in state.chosen.values())
+    if s.id in state.chosen or excluded or not state.may_touch({s.id}):
+        return False
+    state.choose(option)
+    for _ in range(0 if s.jobs else len(s.units) - (option.left if option.keeps_units else 0)):
+        # From nodes with too many of its replicas first, then from those that are nearly empty.
+        rooms = {u.id: state.rooms[state.at[u.id]] for u in s.units if u.id in state.at}
+        state.place(min(rooms, key=lambda u: (rooms[u].crowd[s.id] <= most, rooms[u].gpus, u)), None)
+    if state.crowded(s, option):
+        return False
+    spare = [n.name for n in problem.pools.get(option.pool or "", ()) if n.rented and n.name not in state.kept]
+    for k in range(option.started):
+        while (node := _fullest(state, state.new[option.id], option)) is None and spare:
+            state.keep(spare.pop(0), True)
+        if node is None:
+            return False
+        state.place(option.unit(k), node)
+    while option.pool is not None and not state.sound(option.pool) and spare:
+        state.keep(spare.pop(0), True)
+    return all(state.sound(pool) for pool in problem.changes[option.id])
+
+
+def _fullest(state: State, kind: Kind, option: PlanOption | None, avoid: str = "") -> str | None:
+    """The fullest node that takes a replica: empty ones can be given up."""
+    names = [n.name for n in state.problem.pools[kind.pool] if n.name != avoid]
+    fitting = [name for name in names if state.fits(kind, name, state.most(kind, name, option))]
+    return min(fitting, key=lambda name: (not state.rooms[name].gpus, state.rooms[name].free, name), default=None)
 
 
 def settle(state: State, worth: Worth) -> None:
@@ -95,7 +128,9 @@ def settle(state: State, worth: Worth) -> None:
         return (len(room.units) + 0.2 * room.gpus) / max(worth.node[name], 1), name
 
     for name in sorted(state.kept, key=rank):
-        _empty(state, worth, name)
+        mark, before = state.mark, worth.of(state)
+        if not _empty(state, name) or worth.of(state) <= before:
+            state.undo(mark)
 
 
 def _give_up_empty(state: State, worth: Worth, pool: str) -> None:
@@ -103,19 +138,17 @@ def _give_up_empty(state: State, worth: Worth, pool: str) -> None:
         state.give_up(node.name)
 
 
-def _empty(state: State, worth: Worth, name: str) -> None:
-    room, mark, before = state.rooms[name], state.mark, worth.of(state)
-    kinds = [state.kind[unit] for unit in room.units]
-    if not room.units or not all(kind.movable for kind in kinds) or not state.may_touch({k.series.id for k in kinds}):
-        return
-    for unit in sorted(room.units, key=lambda u: (-state.kind[u].gpus, u)):
-        kind = state.kind[unit]
-        target = state.best(kind, state.chosen.get(kind.series.id), avoid=name)
+def _empty(state: State, name: str) -> bool:
+    room, kind = state.rooms[name], state.kind
+    movable = room.units and all(kind[unit].movable for unit in room.units)
+    if not movable or not state.may_touch({kind[unit].series.id for unit in room.units}):
+        return False
+    for unit in sorted(room.units, key=lambda u: (-kind[u].gpus, u)):
+        target = _fullest(state, kind[unit], state.chosen.get(kind[unit].series.id), avoid=name)
         if target is None:
-            break
+            return False
         state.place(unit, target)
-    if room.units or not state.give_up(name) or worth.of(state) <= before:
-        state.undo(mark)
+    return state.give_up(name)
 
 
 Var = Any  # a variable of CP-SAT
@@ -189,26 +222,21 @@ class PlanModel:
 
     def _nodes(self) -> None:
         on: dict[str, list[tuple[Var, int, Kind, Load]]] = defaultdict(list)
-        for (kind, at), var in self.stay.items():
-            for name, load in kind.loads(at).items():
-                on[name].append((var, len(kind.homes[at]), kind, load))
-        for (kind, at), var in self.come.items():
-            on[at].append((var, min(kind.count, self.problem.by_node[at].gpus // max(kind.gpus, 1)), kind, kind.load))
+        for (kind, at), var in (*self.stay.items(), *self.come.items()):
+            node = self.problem.by_node[at]
+            most = len(kind.homes.get(at, ())) or min(kind.count, node.gpus // max(kind.gpus, 1))
+            for name, load in kind.loads(node).items():
+                on[name].append((var, most, kind, load))
         for n in self.problem.nodes:
             here, room, keep = on[n.name], self.today.rooms[n.name], self.keep[n.name]
             # What is beyond a limit today takes nothing, so that today's load is its limit.
-            limits = [max(*pair) for pair in zip(room.limits, (room.gpus, room.cpu, room.memory), strict=True)]
+            limits = [max(*pair) for pair in zip(room.limits, room.used, strict=True)]
             fixed = self.problem.fixed_gpus.get(n.name, 0)
-            self._used[n.name] = sum(var * load[0] for var, _, _, load in here if load[0]) + fixed
+            self._used[n.name] = sum(var * load[0] for var, _, _, load in here) + fixed
             self.cp.add(self._used[n.name] <= keep * limits[0])
-            for k in (1, 2):
+            for k in (1, 2, 3):
                 if limits[k] < UNLIMITED and sum(most * load[k] for _, most, _, load in here) > limits[k]:
                     self.cp.add(sum(var * load[k] for var, _, _, load in here) <= keep * limits[k])
-            for var, _, _, load in here:
-                if not load[0]:
-                    self.cp.add(var <= 10**6 * keep)
-            if not room.full and n.island_gpus and any(kind.linked for _, _, kind, _ in here):
-                self.cp.add(sum(var * kind.islands(n) for var, _, kind, _ in here) <= room.islands)
             if self.problem.tenants_apart and n.tenants is None and not room.full:
                 tenants = dict.fromkeys(kind.series.tenant for _, _, kind, _ in here)
                 flags = {tenant: self.cp.new_bool_var(f"tenant:{n.name}:{tenant}") for tenant in tenants}
@@ -230,28 +258,26 @@ class PlanModel:
 
     def _pool(self, pool: str) -> None:
         """What a pool keeps carries its work in every hour, with whole nodes for jobs and a reserve that is of use."""
-        p, cp, needs = self.problem, self.cp, self.today.needs
-        nodes = p.pools[pool]
+        p, cp = self.problem, self.cp
+        nodes, (gpus, wholes) = p.pools[pool], p.needs[pool]
         # Of a node beyond its limit today nothing is free.
         limit = {n.name: max(n.gpus, self.today.rooms[n.name].gpus) for n in nodes}
         reserve = p.reserve.get(pool, 0)
         # 1 where there is work: today, or by an option.
-        active: Expr = 1 if needs.base[pool].any() else cp.new_bool_var(f"active:{pool}")
+        active: Expr = 1 if gpus.any() else cp.new_bool_var(f"active:{pool}")
         for o in p.options:
-            if o.pool == pool and reserve and not needs.base[pool].any():
+            if o.pool == pool and reserve and not gpus.any():
                 cp.add_implication(self.take[o.id], active)
-        changes = [(o, needs.change[o.id][pool]) for o in p.options if pool in needs.change[o.id]]
+        changes = [(self.take[o.id], p.changes[o.id][pool]) for o in p.options if pool in p.changes[o.id]]
         room = sum(self.keep[n.name] * n.gpus for n in nodes) - reserve * active
-        for base, *more in _worst([needs.base[pool], *(change for _, change in changes)]):
-            cp.add(base + sum(self.take[o.id] * k for (o, _), k in zip(changes, more, strict=True) if k) <= room)
-        changes = [(o, needs.change_whole[o.id][pool]) for o in p.options if pool in needs.change_whole[o.id]]
-        if needs.whole[pool].any() or changes:
+        for asked in self._asked(gpus, [(take, change[0]) for take, change in changes]):
+            cp.add(asked <= room)
+        if wholes.any() or any(change[1].any() for _, change in changes):
             empty = {n.name: cp.new_bool_var(f"empty:{n.name}") for n in nodes if n.held is None}
             for name, flag in empty.items():
                 cp.add(self._used[name] + flag * limit[name] <= self.keep[name] * limit[name])
-            for base, *more in _worst([needs.whole[pool], *(change for _, change in changes)]):
-                asked = sum(self.take[o.id] * k for (o, _), k in zip(changes, more, strict=True) if k)
-                cp.add(base + asked <= sum(empty.values()))
+            for asked in self._asked(wholes, [(take, change[1]) for take, change in changes]):
+                cp.add(asked <= sum(empty.values()))
         if reserve and (spare := self.today.spare[pool]):
             flags: list[Var] = []
             for n in nodes:
@@ -260,6 +286,16 @@ class PlanModel:
                     cap = limit[n.name]
                     cp.add(self._used[n.name] + flag * (spare + cap - n.gpus) <= self.keep[n.name] * cap)
             cp.add(sum(flags) >= active)
+
+    def _asked(self, base: Hours, changes: list[tuple[Var, Hours]]) -> list[Expr]:
+        """What is asked for in each hour, without hours that ask for nothing that another does not ask for as well."""
+        rows = np.unique(np.stack([base, *(change for _, change in changes)], axis=1), axis=0)[::-1]
+        kept: list[np.ndarray] = []
+        for row in rows:
+            if not any(np.all(other >= row) for other in kept):
+                kept.append(row)
+        takes = [take for take, _ in changes]
+        return [int(row[0]) + sum(take * int(k) for take, k in zip(takes, row[1:], strict=True) if k) for row in kept]
 
     def _limit_and_aim(self) -> None:
         p, worth = self.problem, self.worth
@@ -322,13 +358,3 @@ class PlanModel:
             units = leaving[kind] if kind.option is None else [kind.option.unit(k) for k in range(kind.count)]
             places.update(zip(units, nodes, strict=False))
         return State(p, firm=True).set(chosen, places, {name for name, var in self.keep.items() if value(var)})
-
-
-def _worst(columns: list[Counts]) -> list[list[int]]:
-    """Hours as rows, without those in which nothing is asked for that another hour does not ask for as well."""
-    rows = np.unique(np.stack(columns, axis=1), axis=0)[::-1]
-    kept: list[np.ndarray] = []
-    for row in rows:
-        if not any(np.all(other >= row) for other in kept):
-            kept.append(row)
-    return [[int(k) for k in row] for row in kept]

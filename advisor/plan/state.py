@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.worth import HOURS_PER_MONTH
-from .problem import FOREVER, PlanNode, PlanOption, PlanSeries, Problem
+from .problem import Goal, PlanNode, PlanOption, PlanSeries, Problem
 
 MONTH_SECONDS = HOURS_PER_MONTH * 3600
-# Share of a node (or of its GPUs, or its energy) that relocating one replica must bring: less is not worth a restart
-# (assumed; for cash it is `Problem.move_usd`).
-MOVE_SHARE = 0.02
+# How far cash counts.
+HORIZON_SECONDS = 12 * MONTH_SECONDS
+# US dollars a month, or share of a node or of its GPUs, that relocating one replica must bring: less is not worth a
+# restart (assumed).
+MOVE_USD, MOVE_SHARE = 50.0, 0.02
 # A whole node can be given away or take a large job: among layouts with as many free GPUs it is the better one.
 WHOLE_SHARE = 0.1
 UNITS = {"cash": "USD/month", "nodes": "nodes", "capacity": "GPUs", "energy": "kWh/month"}
@@ -41,19 +43,15 @@ def node_worth(node: PlanNode, problem: Problem) -> float:
 
 
 def _worth(node: PlanNode, problem: Problem) -> float:
-    if problem.goal == "nodes":
-        return 1.0
-    if problem.goal == "capacity":
-        return node.gpus * ((1.0 + WHOLE_SHARE) if node.rented else WHOLE_SHARE)
-    if problem.goal == "energy":
-        return (node.idle_watts or 0.0) * HOURS_PER_MONTH / 1000
-    if node.rented or node.bound_until is None or node.bound_until <= problem.now:
-        return month_usd(node)
-    if node.bound_until == FOREVER:
-        return 0.0
-    # The share of the horizon in which giving the node back is cash.
-    waits = (node.bound_until - problem.now) / MONTH_SECONDS
-    return month_usd(node) * max(1.0 - waits / problem.horizon_months, 0.0)
+    waits = max((node.bound_until or 0.0) - problem.now, 0.0)
+    worths: Mapping[Goal, float] = {
+        # In the share of the horizon that is left giving the node back is cash.
+        "cash": month_usd(node) * max(1.0 - waits / HORIZON_SECONDS, 0.0),
+        "nodes": 1.0,
+        "capacity": node.gpus * (WHOLE_SHARE + node.rented),
+        "energy": (node.idle_watts or 0.0) * HOURS_PER_MONTH / 1000,
+    }
+    return worths[problem.goal]
 
 
 def option_worth(option: PlanOption, problem: Problem) -> float:
@@ -70,11 +68,7 @@ def option_worth(option: PlanOption, problem: Problem) -> float:
 
 def move_cost(problem: Problem, gpus: int) -> float:
     """What relocating one replica of so many GPUs has to bring."""
-    if problem.goal == "cash":
-        return problem.move_usd
-    if problem.goal == "nodes":
-        return MOVE_SHARE
-    return MOVE_SHARE * gpus if problem.goal == "capacity" else 1.0
+    return {"cash": MOVE_USD, "nodes": MOVE_SHARE, "capacity": MOVE_SHARE * gpus, "energy": 1.0}[problem.goal]
 
 
 class Worth:
@@ -91,41 +85,33 @@ class Worth:
             # as much, the one with fewer changes.
             restarts = o.started or int(series.jobs and o.pool not in (None, series.pool))
             self.option[o.id] = round(option_worth(o, problem) * SCALE) - restarts * self.move(o.gpus_each) - 1
-        self._homes = {u.id: (u.node, self.move(u.gpu_count)) for s in problem.series for u in s.units if u.movable}
 
     def move(self, gpus: int) -> int:
         return round(move_cost(self.problem, max(gpus, 1)) * SCALE)
 
     def of(self, state: State) -> int:
         """The value of an answer net of what moving costs."""
-        kept = state.kept
-        total = sum(
-            self.node[n.name] * (-(n.name in kept) if n.rented else n.name not in kept) for n in self.problem.nodes
-        )
+        nodes = self.problem.nodes
+        total = sum(-self.node[n.name] for n in nodes if n.rented and n.name in state.kept)
+        total += sum(self.node[n.name] for n in nodes if not n.rented and n.name not in state.kept)
         total += sum(self.option[o.id] for o in state.chosen.values())
-        moved = (self._homes[unit][1] for unit, node in state.at.items() if self._homes.get(unit, (node,))[0] != node)
-        return total - sum(moved)
+        return total - sum(self.move(state.kind[unit].gpus) for unit in state.moved())
 
 
-# Host CPU is counted in tenths of a core, host memory in tenths of a GB.
-CPU_TENTH, MEMORY_TENTH = 0.1, 1e8
 UNLIMITED = 10**12
-Load = tuple[int, int, int]
+# GPUs, tenths of a core, tenths of a GB of host memory, and NVLink islands.
+Load = tuple[int, int, int, int]
 
 
-def _needed(value: float, step: float) -> int:
-    return math.ceil(value / step - 1e-6)
-
-
-def _there(value: float | None, step: float) -> int:
-    return UNLIMITED if value is None else math.floor(value / step + 1e-6)
+def _hosted(gpus: int, cpu_cores: float, host_mem_bytes: float) -> Load:
+    return gpus, math.ceil(cpu_cores * 10 - 1e-6), math.ceil(host_mem_bytes / 1e8 - 1e-6), 0
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
     """Replicas of one series that are alike, or that an option starts: which of them runs where makes no difference, so
-    they are counted. `load`: GPUs, tenths of a core and of a GB of each. `homes`: node -> its units there today.
-    `parts`: of a unit on several nodes, the load on each."""
+    they are counted. `load`: of each, without islands. `homes`: node -> its units there today. `parts`: of a unit on
+    several nodes, the load on each."""
 
     series: PlanSeries
     option: PlanOption | None
@@ -147,23 +133,21 @@ class Kind:
     def pool(self) -> str:
         return self.series.pool if self.option is None else self.option.pool or ""
 
-    def islands(self, node: PlanNode) -> int:
-        """NVLink islands of a node that one replica takes."""
-        return math.ceil(self.gpus / node.island_gpus) if self.linked and node.island_gpus else 0
-
-    def loads(self, node: str) -> Mapping[str, Load]:
+    def loads(self, node: PlanNode) -> Mapping[str, Load]:
         """Node -> what one replica takes there, where it is placed at `node`."""
-        return self.parts or {node: self.load}
+        islands = math.ceil(self.gpus / node.island_gpus) if self.linked and node.island_gpus else 0
+        return self.parts or {node.name: (*self.load[:3], islands)}
 
 
 def kinds_of(series: PlanSeries) -> list[Kind]:
     alike: dict[tuple[Any, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for u in series.units:
         share = len(u.gpus)
-        cpu, memory = _needed(u.cpu_cores / share, CPU_TENTH), _needed(u.host_mem_bytes / share, MEMORY_TENTH)
-        parts = tuple((node, (gpus, cpu, memory)) for node, gpus in u.gpus.items()) if share > 1 else ()
-        linked = u.linked and share == 1 and u.gpu_count > 1
-        alike[(0 if parts else u.gpu_count, cpu, memory), linked, u.movable, parts][u.node].append(u.id)
+        parts = {node: _hosted(g, u.cpu_cores / share, u.host_mem_bytes / share) for node, g in u.gpus.items()}
+        if share > 1:
+            alike[(0, *parts[u.node][1:]), False, False, tuple(parts.items())][u.node].append(u.id)
+        else:
+            alike[parts[u.node], u.linked and u.gpu_count > 1, u.movable, ()][u.node].append(u.id)
     return [
         Kind(series, None, load, linked, movable, {n: tuple(sorted(units)) for n, units in homes.items()}, dict(parts))
         for (load, linked, movable, parts), homes in alike.items()
@@ -175,74 +159,66 @@ def apart(series: PlanSeries, option: PlanOption | None) -> int:
     return series.apart if option is None else max(1, series.apart * option.left // max(len(series.units), 1))
 
 
-@dataclass(slots=True)
 class Room:
-    """What is on one node. `full`: it is beyond one of its limits today, and takes nothing."""
+    """What is on one node. `limits`, `used`: as in `Load`. `crowd`, `tenants`: replicas by series and by tenant.
+    `full`: it is beyond one of its limits today, and takes nothing."""
 
-    node: PlanNode
-    gpus: int
-    cpu: int = 0
-    memory: int = 0
-    links: int = 0
-    units: set[str] = field(default_factory=set)
-    crowd: Counter[str] = field(default_factory=Counter)
-    tenants: Counter[str] = field(default_factory=Counter)
-    crowd_today: Mapping[str, int] = field(default_factory=dict)
-    full: bool = False
+    def __init__(self, node: PlanNode, fixed_gpus: int) -> None:
+        self.node, self.used, self.full = node, [fixed_gpus, 0, 0, 0], False
+        cpu, memory = node.cpu_cores, node.host_mem_bytes
+        self.limits: Load = (
+            node.gpus,
+            UNLIMITED if cpu is None else math.floor(cpu * 10 + 1e-6),
+            UNLIMITED if memory is None else math.floor(memory / 1e8 + 1e-6),
+            node.gpus // node.island_gpus if node.island_gpus else UNLIMITED,
+        )
+        self.units: set[str] = set()
+        self.crowd, self.tenants = Counter[str](), Counter[str]()
+        self.crowd_today: Mapping[str, int] = {}
+
+    @property
+    def gpus(self) -> int:
+        return self.used[0]
 
     @property
     def free(self) -> int:
         return self.node.gpus - self.gpus
 
-    @property
-    def limits(self) -> Load:
-        return self.node.gpus, _there(self.node.cpu_cores, CPU_TENTH), _there(self.node.host_mem_bytes, MEMORY_TENTH)
-
-    @property
-    def islands(self) -> int:
-        """NVLink islands of the node."""
-        return self.node.gpus // self.node.island_gpus if self.node.island_gpus else UNLIMITED
-
     def add(self, kind: Kind, unit: str, load: Load, sign: int) -> None:
-        self.gpus += sign * load[0]
-        self.cpu += sign * load[1]
-        self.memory += sign * load[2]
-        self.links += sign * kind.islands(self.node)
+        self.used = [used + sign * more for used, more in zip(self.used, load, strict=True)]
         self.crowd[kind.series.id] += sign
         self.tenants[kind.series.tenant] += sign
         (self.units.add if sign > 0 else self.units.discard)(unit)
 
     def within(self, tenants_apart: bool) -> bool:
         """Whether the node is within its own limits but for how many replicas of a series it holds."""
-        gpus, cpu, memory = self.limits
-        if self.gpus > gpus or self.cpu > cpu or self.memory > memory or self.links > self.islands:
+        if any(used > limit for used, limit in zip(self.used, self.limits, strict=True)):
             return False
         return not tenants_apart or self.node.tenants is not None or sum(n > 0 for n in self.tenants.values()) <= 1
 
 
 class State:
     """Today's layout, then whatever is changed in it. `undo` takes back what was changed since a mark. `firm`: a pool
-    keeps its reserve even if all work leaves it, so that none leaves for that."""
+    keeps its reserve even if all work leaves it, so that none leaves for that. `needs`: of each pool, as of
+    `Problem.load_of`."""
 
     def __init__(self, problem: Problem, *, firm: bool = False) -> None:
-        self.problem, self.needs, self.firm = problem, problem.needs, firm
+        self.problem, self.firm = problem, firm
         self.kinds = [kind for s in problem.series for kind in kinds_of(s)]
         self.home = {unit: node for kind in self.kinds for node, units in kind.homes.items() for unit in units}
         self.kind = {unit: kind for kind in self.kinds for units in kind.homes.values() for unit in units}
         self.new: dict[str, Kind] = {}
         for o in problem.options:
             if o.started:
-                cpu, memory = _needed(o.cpu_cores_each, CPU_TENTH), _needed(o.host_mem_bytes_each, MEMORY_TENTH)
-                linked, load = o.linked and o.gpus_each > 1, (o.gpus_each, cpu, memory)
-                self.new[o.id] = kind = Kind(problem.by_series[o.series], o, load, linked)
+                load, linked = _hosted(o.gpus_each, o.cpu_cores_each, o.host_mem_bytes_each), o.linked
+                self.new[o.id] = kind = Kind(problem.by_series[o.series], o, load, linked and o.gpus_each > 1)
                 self.kind |= {o.unit(k): kind for k in range(kind.count)}
         self.rooms = {n.name: Room(n, problem.fixed_gpus.get(n.name, 0)) for n in problem.nodes}
         self.kept = {n.name for n in problem.nodes if not n.rented}
         self.chosen: dict[str, PlanOption] = {}
-        # GPUs and whole nodes of jobs in each hour, by pool.
-        self.asked, self.whole = dict(self.needs.base), dict(self.needs.whole)
+        self.needs = dict(problem.needs)
         self.at: dict[str, str] = {}
-        self._log: list[tuple[str, Any, Any]] = []
+        self._log: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
         for unit, node in self.home.items():
             self.place(unit, node)
         for room in self.rooms.values():
@@ -264,42 +240,42 @@ class State:
 
     def undo(self, mark: int) -> None:
         while len(self._log) > mark:
-            what, key, before = self._log.pop()
-            if what == "unit":
-                self._put(key, before)
-            elif what == "keep":
-                (self.kept.add if before else self.kept.discard)(key)
-            else:
-                self._count(key, -1)
-                del self.chosen[key.series]
+            change, key, before = self._log.pop()
+            change(key, before)
+
+    def _change(self, change: Callable[[Any, Any], None], key: object, before: object, after: object) -> None:
+        self._log.append((change, key, before))
+        change(key, after)
 
     def place(self, unit: str, node: str | None) -> None:
         """Run a unit on a node; None: nowhere."""
-        self._log.append(("unit", unit, self.at.get(unit)))
-        self._put(unit, node)
+        self._change(self._place, unit, self.at.get(unit), node)
 
-    def _put(self, unit: str, node: str | None) -> None:
+    def keep(self, name: str, kept: bool) -> None:
+        self._change(self._keep, name, name in self.kept, kept)
+
+    def choose(self, option: PlanOption) -> None:
+        self._change(self._choose, option, False, True)
+
+    def _place(self, unit: str, node: str | None) -> None:
         kind, was = self.kind[unit], self.at.pop(unit, None)
         for at, sign in ((was, -1), (node, 1)):
             if at is not None:
-                for name, load in kind.loads(at).items():
+                for name, load in kind.loads(self.rooms[at].node).items():
                     self.rooms[name].add(kind, unit, load, sign)
         if node is not None:
             self.at[unit] = node
 
-    def keep(self, name: str, kept: bool) -> None:
-        self._log.append(("keep", name, name in self.kept))
+    def _keep(self, name: str, kept: bool) -> None:
         (self.kept.add if kept else self.kept.discard)(name)
 
-    def choose(self, option: PlanOption) -> None:
-        self._log.append(("option", option, None))
-        self._count(option, 1)
-        self.chosen[option.series] = option
-
-    def _count(self, option: PlanOption, sign: int) -> None:
-        for total, change in ((self.asked, self.needs.change), (self.whole, self.needs.change_whole)):
-            for pool, hours in change[option.id].items():
-                total[pool] = total[pool] + sign * hours
+    def _choose(self, option: PlanOption, taken: bool) -> None:
+        for pool, hours in self.problem.changes[option.id].items():
+            self.needs[pool] = self.needs[pool] + (hours if taken else -hours)
+        if taken:
+            self.chosen[option.series] = option
+        else:
+            del self.chosen[option.series]
 
     def set(self, chosen: Mapping[str, PlanOption], places: Mapping[str, str], kept: Set[str]) -> State:
         """Become another layout."""
@@ -310,6 +286,10 @@ class State:
         self.kept = set(kept)
         return self
 
+    def moved(self) -> list[str]:
+        """Units of today that run on another node."""
+        return [unit for unit, node in self.at.items() if self.home.get(unit, node) != node]
+
     # Rules
 
     def _kept(self, pool: str) -> list[Room]:
@@ -317,16 +297,17 @@ class State:
 
     def reserve(self, pool: str) -> int:
         """GPUs kept free for failures: none in a pool that all work leaves, or (`firm`) that never had any."""
-        work = self.asked[pool].any() or (self.firm and self.needs.base[pool].any())
+        work = self.needs[pool][0].any() or (self.firm and self.problem.needs[pool][0].any())
         return self.problem.reserve.get(pool, 0) if work else 0
 
     def sound(self, pool: str) -> bool:
         """Whether what the pool keeps carries its work, and its reserve can be used (rules 11 and 12)."""
         kept, free = self._kept(pool), self.reserve(pool)
-        if int(self.asked[pool].max()) + free > sum(r.node.gpus for r in kept):
+        gpus, wholes = self.needs[pool].max(axis=1)
+        if gpus + free > sum(r.node.gpus for r in kept):
             return False
         open_ = [r for r in kept if r.node.held is None]
-        if int(self.whole[pool].max()) > sum(not r.gpus for r in open_):
+        if wholes > sum(not r.gpus for r in open_):
             return False
         return not free or max((r.free for r in open_), default=0) >= self.spare[pool]
 
@@ -348,9 +329,10 @@ class State:
         is_there = name in self.kept and kind.gpus <= room.free and room.crowd[kind.series.id] < most
         if not is_there or not self.may(kind, room.node):
             return False
-        room.add(kind, "", kind.load, 1)
+        (load,) = kind.loads(room.node).values()
+        room.add(kind, "", load, 1)
         fits = room.within(self.problem.tenants_apart)
-        room.add(kind, "", kind.load, -1)
+        room.add(kind, "", load, -1)
         return fits
 
     def crowded(self, series: PlanSeries, option: PlanOption) -> bool:
@@ -358,11 +340,8 @@ class State:
         return any(room.crowd[series.id] > apart(series, option) for room in self.rooms.values())
 
     def may_touch(self, series: Set[str]) -> bool:
-        limit = self.problem.max_moves
-        if limit is None:
-            return True
-        moved = {self.kind[unit].series.id for unit, node in self.at.items() if self.home.get(unit, node) != node}
-        return len(moved | self.chosen.keys() | series) <= limit
+        most, kind = self.problem.max_moves, self.kind
+        return most is None or len({kind[u].series.id for u in self.moved()} | self.chosen.keys() | series) <= most
 
     def give_up(self, name: str) -> bool:
         """Stop keeping a node that nothing runs on, where its pool can do without."""
@@ -375,45 +354,3 @@ class State:
             return True
         self.undo(mark)
         return False
-
-    def best(self, kind: Kind, option: PlanOption | None, avoid: str = "") -> str | None:
-        """The fullest node that takes a replica: empty ones can be given up."""
-        candidates = [
-            (not room.gpus, room.free, name)
-            for name in (n.name for n in self.problem.pools.get(kind.pool, ()))
-            if name != avoid and self.fits(kind, name, self.most(kind, name, option))
-            for room in (self.rooms[name],)
-        ]
-        return min(candidates)[2] if candidates else None
-
-    def take(self, option: PlanOption) -> bool:
-        """Carry an option out, and rent what it needs; where it cannot be, all is as it was."""
-        s, mark = self.problem.by_series[option.series], self.mark
-        excluded = any(o.id in option.excludes or option.id in o.excludes for o in self.chosen.values())
-        if s.id in self.chosen or excluded or not self.may_touch({s.id}) or not self._carry_out(s, option):
-            self.undo(mark)
-            return False
-        return True
-
-    def _carry_out(self, s: PlanSeries, option: PlanOption) -> bool:
-        self.choose(option)
-        for _ in range(0 if s.jobs else len(s.units) - (option.left if option.keeps_units else 0)):
-            # From nodes with too many of its replicas first, then from those that are nearly empty.
-            rooms = {u.id: self.rooms[self.at[u.id]] for u in s.units if u.id in self.at}
-            most = apart(s, option)
-            self.place(min(rooms, key=lambda u: (rooms[u].crowd[s.id] <= most, rooms[u].gpus, u)), None)
-        if self.crowded(s, option):
-            return False
-        spare = [n.name for n in self.problem.pools.get(option.pool or "", ()) if n.rented and n.name not in self.kept]
-        for k in range(option.started):
-            kind = self.new[option.id]
-            node = self.best(kind, option)
-            while node is None and spare:
-                self.keep(spare.pop(0), True)
-                node = self.best(kind, option)
-            if node is None:
-                return False
-            self.place(option.unit(k), node)
-        while option.pool is not None and not self.sound(option.pool) and spare:
-            self.keep(spare.pop(0), True)
-        return all(self.sound(pool) for pool in self.needs.pools_of(option))

@@ -97,7 +97,7 @@ def _done(state: State, task: PlanStep, layout: Layout, *, strict: bool) -> bool
     pools = {problem.by_node[name].pool for name in task.sources | task.targets}
     if option is not None:
         state.choose(option)
-        pools |= state.needs.pools_of(option)
+        pools |= problem.changes[option.id].keys()
     crowded = option is not None and state.crowded(problem.by_series[option.series], option)
     if strict and (crowded or not all(state.sound(pool) for pool in pools)):
         state.undo(mark)

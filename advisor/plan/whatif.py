@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
         changes.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
     today = {n.name for n in problem.nodes if n.is_today}
     for name in sorted(change.remove - today):
-        raise UsageError(f"Unknown node {quoted(name)}.", _hint(name, sorted(today)))
+        raise unknown("node", name, today)
     if change.remove:
         if {n.name for n in problem.nodes if n.is_today or n.extra == "added"} <= change.remove:
             raise NothingToDo("All nodes would be removed.", "Keep one.")
@@ -80,17 +80,20 @@ def _like(problem: Problem, asked: str) -> PlanNode:
     members = [n for n in problem.nodes if not n.rented]
     by_pool = [n for n in members if f"/{n.pool}".endswith(f"/{asked}")]
     matching = by_pool or [n for n in members if n.gpu_sku and asked in (n.gpu_sku, n.gpu_sku.split("-")[0])]
-    pools, skus = sorted({n.pool for n in matching}), sorted({n.node_sku or n.gpu_sku or "" for n in members} - {""})
+    pools = sorted({n.pool for n in matching})
     if not matching:
-        raise UsageError(f"No node of the fleet is {quoted(asked)}.", _hint(asked, skus))
+        raise unknown("node type", asked, {n.node_sku or n.gpu_sku or "" for n in members} - {""})
     if len(pools) > 1 and asked not in pools:
         names = ", ".join(map(quoted, pools[:5]))
         raise UsageError(f"{quoted(asked)} is ambiguous: {names}.", "Use one of these names.")
     return next((n for n in matching if n.pool == asked), matching[0])
 
 
-def _hint(asked: str, names: list[str]) -> str:
-    return suggest(asked, names) or f"Use one of {', '.join(map(quoted, names[:5]))}."
+def unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
+    """The error for a name that is none of `names`."""
+    names = sorted(names)
+    hint = suggest(name, names) or f"Use one of {', '.join(map(quoted, names[:5]))}."
+    return UsageError(f"Unknown {what} {quoted(name)} in this window.", hint if names else f"No {what} is known.")
 
 
 def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[CodedText]) -> Problem:
@@ -100,10 +103,9 @@ def _grown(problem: Problem, change: FleetChange, kind: Extra, changes: list[Cod
         values = {
             s.id: {"team": s.team, "workload": s.name, "kind": s.kind, "all": "all"}.get(what) for s in problem.series
         }
-        names = sorted({str(value) for value in values.values() if value})
         ids = [id_ for id_, value in values.items() if value == name]
         if not ids:
-            raise UsageError(f"No work in the plan has {what} {quoted(name)}.", _hint(name, names))
+            raise unknown(what, name, {str(value) for value in values.values() if value})
         for id_ in ids:
             factors[id_] *= factor
         whose = "all work" if what == "all" else f"{what} {name}"
@@ -141,8 +143,9 @@ def _with_room(problem: Problem, kind: Extra) -> Problem:
         there = [n for n in members if not n.rented]
         if not there:
             continue
-        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in there)
-        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in there)
+        gpus, wholes = map(int, problem.needs[pool].max(axis=1))
+        lacking = gpus - sum(n.gpus for n in there)
+        whole = wholes - sum(n.name not in used and n.held is None for n in there)
         count = min(max(math.ceil(lacking / max(there[0].gpus, 1)), whole, 0), NODES_MAX)
         problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, there[0], kind, count)))
     return problem

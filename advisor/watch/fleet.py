@@ -159,7 +159,8 @@ def given_time(fleet: WatchedFleet) -> Mask:
     spans, holds = fleet.spans, fleet.holds
     worked = np.nan_to_num(last_true(holds.work, spans), nan=-np.inf)[:, None]
     # A stretch of preparation: hosts that are busy, and were for half of the minutes before.
-    busy = np.pad(np.cumsum(holds.host * spans.seconds, axis=1), ((0, 0), (1, 0)))
+    busy = np.zeros((len(holds.host), len(spans.seconds) + 1))
+    np.cumsum(holds.host * spans.seconds, axis=1, out=busy[:, 1:])
     first = np.searchsorted(spans.ends, spans.ends - _SUSTAINED_SECONDS, side="right")
     is_long = busy[:, 1:] - busy[:, first] >= _SUSTAINED_SHARE * _SUSTAINED_SECONDS - 1e-3
     after = holds.host & is_long & ~holds.work & (spans.ends > worked)

@@ -77,7 +77,7 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
         # The GPUs as if one workload held them, since ever, and every workload that holds some of them.
         gpus = target.gpus
         asked = Hold("asked", "asked", target.what, "process", Owner(), gpus, -math.inf, "activity")
-        service = {name: np.pad(n, ((0, 1), (0, 0)), constant_values=np.nan) for name, n in recent.service.items()}
+        service = {name: np.vstack([n, np.full(n.shape[1], np.nan)]) for name, n in recent.service.items()}
         recent = replace(recent, holds=(*recent.holds, asked), service=service)
         holds = [n for n, hold in enumerate(recent.holds) if set(gpus) & set(hold.gpus)]
     fleet = WatchedFleet(recent, criteria)

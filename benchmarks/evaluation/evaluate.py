@@ -1,13 +1,12 @@
 """How often verdicts and predictions are right, on data that nothing was fitted on: `make evaluate`.
 
     python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 0-3    all: the third generator, moves, power caps
-    python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 1000 --wrong      for development
     python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR [--prometheus] [--repeat HOURS] [--wrong]
         labelled series of a folder or several (the format: docs/method.md), judged by the rules that ship
     python -m skuwise.benchmarks.evaluation.evaluate --pairs [FILE]
         predicted moves: error and coverage by left-out source and model family on the tables that ship, or as shipped
-        on a table of published pairs; --decode-pairs FILE: of measured serving; --power-caps: predicted time and
-        energy on a table of runs under power caps; --points: bottlenecks of averages (docs/method.md)
+        on a table of published pairs; --decode-pairs FILE: of measured serving; --power-caps FILE: predicted time
+        and energy on a table of runs under power caps
 
 Seeds below 1000 are for reporting and are never read one by one. An abstention counts as not right.
 """
@@ -28,7 +27,6 @@ from . import left_out, report, third
 from .judged_series import judge_series, read_folder
 from .moves import tell as tell_moves
 from .moves import tell_table
-from .points import tell as tell_points
 from .power_caps import tell as tell_caps
 
 SHIPPED = Path()  # in place of a table: those that ship
@@ -43,25 +41,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--basic", action="store_true", help="judge them by GPU use, memory and power alone")
     add("--repeat", type=float, metavar="HOURS", help="repeat steady series that are shorter, by the minute")
     add("--window", type=float, default=0.0, metavar="HOURS", help="ask Prometheus for a window of at least so long")
-    add("--picture", type=Path, metavar="FILE", help="draw their reliability diagram")
     add("--pairs", type=Path, metavar="FILE", nargs="?", const=SHIPPED, help="judge moves alone, on this table or all")
     add("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
     add("--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else")
-    add("--points", type=Path, metavar="FILE", help="judge bottlenecks of this table of averages, and nothing else")
     add("--wrong", action="store_true", help="print every mistake, the most confident first")
     add("--processes", type=int, default=2)
     options = parser.parse_args(argv)
     try:
         if options.pairs == SHIPPED:
-            tell_moves(wrong=options.wrong)
+            tell_moves()
         elif options.pairs is not None:
-            tell_table(options.pairs, decode=False, wrong=options.wrong)
+            tell_table(options.pairs, decode=False)
         elif options.decode_pairs is not None:
-            tell_table(options.decode_pairs, decode=True, wrong=options.wrong)
+            tell_table(options.decode_pairs, decode=True)
         elif options.power_caps is not None:
             tell_caps(options.power_caps)
-        elif options.points is not None:
-            tell_points(options.points)
         elif options.labelled:
             _tell_labelled(options)
         else:
@@ -78,22 +72,14 @@ def _tell_labelled(options: argparse.Namespace) -> None:
     for folder in options.labelled:
         series = read_folder(folder, basic=options.basic, repeat_hours=options.repeat)
         judged = list(judge_series(series, behind_prometheus=options.prometheus, window_hours=options.window))
+        limits = [answer for judged_series in judged if (answer := judged_series.bottleneck) is not None]
         kinds = [judged_series.kind for judged_series in judged]
-        print("\n".join(report.summary(clean(folder), kinds)))
-        print(
-            "\n".join(
-                report.bottlenecks(
-                    [answer for judged_series in judged if (answer := judged_series.bottleneck) is not None]
-                )
-            )
-        )
+        print("\n".join((*report.summary(clean(folder), kinds), *report.bottlenecks(limits))))
         every += kinds
     if len(options.labelled) > 1:
         print("\n".join(report.summary("together", every)))
     if options.wrong:
         print("\n".join(report.mistakes(every)))
-    if options.picture is not None:
-        report.picture(every, options.picture)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -109,9 +95,7 @@ def _evaluate(options: argparse.Namespace) -> None:
                 views.setdefault(view, third.Result()).add(part)
     for view, result in views.items():
         print("\n".join(third.told(f"third generator, {view}", result)))
-        if options.wrong:
-            print("\n".join(result.wrong))
-    tell_moves(wrong=options.wrong)
+    tell_moves()
     tell_caps(None)
 
 

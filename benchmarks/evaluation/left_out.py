@@ -1,6 +1,6 @@
 """How often kinds are right on real series of owners that the model has not met: leave one owner out.
 
-    python -m skuwise.benchmarks.evaluation.left_out [--table FILE] [--wrong] [--picture FILE]
+    python -m skuwise.benchmarks.evaluation.left_out [--table FILE] [--wrong]
 
 The shipped model is fitted on all owners of the table, so that judging their series with it proves nothing. Here it is
 fitted once without each owner, and the product's own judge says the kind of what was left out.
@@ -73,14 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, default=TABLE, help="features of real series")
     parser.add_argument("--wrong", action="store_true", help="print every mistake, the most confident first")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the reliability diagram")
     parser.add_argument("--write-figures", action="store_true", help=f"write what the gate holds: {FIGURES.name}")
     options = parser.parse_args(argv)
-    tell(options.table, wrong=options.wrong, picture=options.picture, write=options.write_figures)
+    tell(options.table, wrong=options.wrong, write=options.write_figures)
     return 0
 
 
-def tell(table: Path = TABLE, *, wrong: bool = False, picture: Path | None = None, write: bool = False) -> None:
+def tell(table: Path = TABLE, *, wrong: bool = False, write: bool = False) -> None:
     """Print the report of every collection, of every window, and of all."""
     judged = list(leave_owners_out(read_rows(table), fit_rows, judge_features))
     for part in (lambda row: row.set, lambda row: row.window):
@@ -90,8 +89,6 @@ def tell(table: Path = TABLE, *, wrong: bool = False, picture: Path | None = Non
     answers = [answer for _, answer in judged]
     if wrong:
         print("\n".join(report.mistakes(answers)))
-    if picture is not None:
-        report.picture(answers, picture)
     if write:
         FIGURES.write_text(json.dumps(figures_by_window(judged), indent=1) + "\n")
 

@@ -112,7 +112,7 @@ def row(name: str, results: Sequence[Told]) -> tuple[str, ...]:
     )
 
 
-def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterator[str]:
+def report(sections: Mapping[str, Sequence[Told]]) -> Iterator[str]:
     """Tables of every way to predict: in all, by source, by model family and by class of work."""
     header = ("moves", "pairs", "median error", "p90", "direction", "80 % interval covers", "mean half-width")
     groupings: Mapping[str, Callable[[Pair], str]] = {
@@ -133,32 +133,21 @@ def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterator[s
                 for key in keys
             ]
         yield columns(header, rows, right=range(1, 7))
-        if wrong:
-            for poor in sorted(section_results, key=lambda result: -result.error)[:20]:
-                question = poor.pair.question
-                yield (
-                    f"  {clean(poor.pair.model)} {question.phase} {question.precision}, {question.gpus} GPUs, "
-                    f"{poor.pair.a.name} to {poor.pair.b.name}: x{math.exp(poor.pair.observed):.2f}, "
-                    f"predicted x{math.exp(poor.predicted):.2f}"
-                )
 
 
-def tell(*, wrong: bool) -> None:
+def tell() -> None:
     """Print how far predictions are off on the tables that ship."""
     sections, refused = shipped_left_out()
     pairs, _ = read_published(load_catalog())
     sections["lines whose two systems did not do quite the same"] = as_shipped(p for p in pairs if not p.alike)
     sections |= dict(printed(pairs))
-    _print(sections, refused, wrong=wrong)
+    print("\n".join([*report(sections), *refused_lines(refused)]))
 
 
-def tell_table(path: Path, *, decode: bool, wrong: bool) -> None:
+def tell_table(path: Path, *, decode: bool) -> None:
     """Print how far predictions are off on a table of published pairs, or of measured serving (`decode`)."""
     pairs, refused = read_runs(path, load_catalog()) if decode else read_pairs(path, load_catalog())
     results = as_shipped(pair for pair in pairs if not decode or pair.question.phase == "decode")
     name = "time of a token" if decode else "moves"
-    _print({f"{name}, as shipped": results, **({} if decode else dict(printed(pairs)))}, refused, wrong=wrong)
-
-
-def _print(sections: Mapping[str, Sequence[Told]], refused: Mapping[str, int], *, wrong: bool) -> None:
-    print("\n".join([*report(sections, wrong=wrong), *refused_lines(refused)]))
+    sections = {f"{name}, as shipped": results, **({} if decode else dict(printed(pairs)))}
+    print("\n".join([*report(sections), *refused_lines(refused)]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, weigh_cap
+from skuwise.advisor.recommend.predict.clock_model import Draw, weigh_cap
 from skuwise.rules.base.output import columns
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import load_catalog
@@ -44,24 +44,15 @@ class Told:
         return abs(self.joules / self.capped.joules - 1)
 
 
-def bites(result: Told) -> bool:
-    """Whether the cap was seen to slow the run."""
-    return result.capped.time > BITES
-
-
-def draw_of(capped: Capped) -> Draw:
-    """The telemetry of the run before the cap."""
-    return Draw(capped.full.watts, capped.rest_watts, capped.full.limit_watts)
-
-
 def predict_lines(lines: Sequence[Capped], model: PowerModel) -> list[Told]:
-    """What the model says of these lines."""
-    return [_told(c, weigh_cap(c.full.gpu, draw_of(c), c.under.limit_watts, model)) for c in lines]
-
-
-def _told(capped: Capped, move: ClockMove) -> Told:
-    time, joules = move.prediction.interval, move.joules
-    return Told(capped, time.p50, joules.p50, (time.p10, time.p90), (joules.p10, joules.p90))
+    """What the model says of these lines, from the telemetry of the run before the cap."""
+    results = []
+    for capped in lines:
+        before = Draw(capped.full.watts, capped.rest_watts, capped.full.limit_watts)
+        move = weigh_cap(capped.full.gpu, before, capped.under.limit_watts, model)
+        time, joules = move.prediction.interval, move.joules
+        results.append(Told(capped, time.p50, joules.p50, (time.p10, time.p90), (joules.p10, joules.p90)))
+    return results
 
 
 def held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Told]:
@@ -108,10 +99,7 @@ def tell(path: Path | None) -> None:
 
 
 def _rows(name: str, results: Sequence[Told]) -> list[tuple[str, ...]]:
-    rows = [row(name, results), row("  where the cap bites", [t for t in results if bites(t)])]
-    rows += [
-        row(f"  {gpu}", [t for t in results if t.capped.gpu == gpu]) for gpu in sorted({t.capped.gpu for t in results})
-    ]
-    networks = sorted({t.capped.network for t in results})
-    rows += [row(f"  {clean(net)}", [t for t in results if t.capped.network == net]) for net in networks]
+    rows = [row(name, results), row("  where the cap bites", [t for t in results if t.capped.time > BITES])]
+    for of in (lambda result: result.capped.gpu, lambda result: result.capped.network):
+        rows += [row(f"  {clean(key)}", [t for t in results if of(t) == key]) for key in sorted(set(map(of, results)))]
     return rows

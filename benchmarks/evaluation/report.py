@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from skuwise.rules.policy.labels import TRAINING_KINDS
 
@@ -62,21 +61,11 @@ def errors_that_matter(answers: Sequence[Answer]) -> dict[str, Rate]:
     }
 
 
-def by_owner(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
-    out: dict[str, list[Answer]] = defaultdict(list)
-    for answer in answers:
-        out[answer.owner].append(answer)
-    return out
-
-
-def baseline(answers: Sequence[Answer]) -> list[Answer]:
-    """The same series as thresholds on GPU use judge them."""
-    return [replace(a, verdict=a.baseline, confidence=1.0) for a in answers]
-
-
 def summary(name: str, answers: Sequence[Answer]) -> Iterator[str]:
     """Everything about the kinds of some series."""
-    owners = by_owner(answers)
+    owners: dict[str, list[Answer]] = defaultdict(list)
+    for answer in answers:
+        owners[answer.owner].append(answer)
     yield f"\n== {name}: {len(answers)} series of {len(owners)} owners"
     yield f"{'':<28} {'n':>4} {'right':>8} {'abstained':>10} {'wrong':>8}   {'right by GPU-use thresholds':>28}"
     parts = {
@@ -98,7 +87,8 @@ def summary(name: str, answers: Sequence[Answer]) -> Iterator[str]:
 def _row(name: str, count: int, groups: Sequence[Sequence[Answer]]) -> str:
     """The mean over groups of their shares."""
     right, abstained = mean(map(accuracy, groups)), mean(map(abstention, groups))
-    plain = mean(accuracy(baseline(group)) for group in groups)
+    # The same series as thresholds on GPU use judge them.
+    plain = mean(accuracy([replace(a, verdict=a.baseline) for a in group]) for group in groups)
     return f"{name:<28} {count:>4} {right:>8.1%} {abstained:>10.1%} {1 - right - abstained:>8.1%}   {plain:>28.1%}"
 
 
@@ -128,19 +118,3 @@ def bottlenecks(answers: Sequence[Answer]) -> Iterator[str]:
         yield f"bottleneck: right {accuracy(answers):.1%} of {len(answers)}, abstained {abstention(answers):.1%}"
         wrong = Counter((a.truth, a.verdict) for a in answers if not a.is_right)
         yield from (f"  {truth} called {verdict}: {n}" for (truth, verdict), n in sorted(wrong.items()))
-
-
-def picture(answers: Sequence[Answer], file: Path) -> None:
-    """Draw a reliability diagram."""
-    import matplotlib.pyplot as plt
-
-    bands = calibration(answers, BANDS)
-    figure, axes = plt.subplots(figsize=(5, 5))
-    axes.plot([0.5, 1], [0.5, 1], color="grey", linewidth=1)
-    axes.scatter([b.said for b in bands], [b.right for b in bands], s=[8 * b.count for b in bands], alpha=0.6)
-    for band in bands:
-        axes.annotate(
-            f"n {band.count}", (band.said, band.right), fontsize=8, xytext=(6, -4), textcoords="offset points"
-        )
-    axes.set(xlabel="confidence", ylabel="share right", xlim=(0.45, 1.02), ylim=(0, 1.02))
-    figure.savefig(file, bbox_inches="tight")

@@ -1,9 +1,9 @@
 """How often verdicts and findings are right on the third generator, which the product was not made from.
 
-60s: a fleet of some 50 nodes through dcgm-exporter, node_exporter and kube-state-metrics in a real VictoriaMetrics
-(Debian's `victoria-metrics`), read as `skuwise advise --prometheus` reads it. Each is judged as it is and with all that
-people wrote taken away. Workloads are found again by GPU and time. Seeds below 1000 are for reporting and are never
-No line is read one by one; nothing is fitted or tuned on any of them.
+60 s: a fleet of some 50 nodes through dcgm-exporter, node_exporter and kube-state-metrics in a real VictoriaMetrics
+(Debian's `victoria-metrics`), read as `skuwise advise --prometheus` reads it; 1 s: some 80 workloads, each in its own
+database. Each is judged as it is and with all that people wrote taken away. Workloads are found again by GPU and time.
+Seeds below 1000 are for reporting and are never read one by one; nothing is fitted or tuned on any of them.
 """
 
 from __future__ import annotations
@@ -60,71 +60,54 @@ class Result:
     kinds: list[Answer] = field(default_factory=list)
     limits: list[Answer] = field(default_factory=list)
     findings: dict[str, list[int]] = field(default_factory=lambda: {rule: [0, 0, 0, 0] for rule in RULES})
-    by_archetype: dict[str, list[int]] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
 
     def add(self, other: Result) -> None:
         self.kinds += other.kinds
         self.limits += other.limits
-        self.wrong += other.wrong
         for rule, counts in other.findings.items():
             self.findings[rule] = [a + b for a, b in zip(self.findings[rule], counts, strict=True)]
-        for name, (right, n) in other.by_archetype.items():
-            tally = self.by_archetype.setdefault(name, [0, 0])
-            tally[0] += right
-            tally[1] += n
 
 
-def score(frame: Frame, truths: Sequence[Truth], seed: int, view: str) -> Result:
-    """Judge a frame and hold it against its labels."""
+def score(frame: Frame, truths: Sequence[Truth], seed: int) -> Result:
+    """Judge a frame and compare it with its labels."""
     judged = judge(frame, BOOK)
     advice = reason_on(judged, BOOK, END, seed, source={}).advice
     out = Result()
     by_gpu = _by_gpu(judged.workloads)
     flagged = _flags(advice.findings, {w.id: w for w in judged.workloads})
     for truth in truths:
-        kinds, limits, chief = _said(truth, by_gpu)
-        where = f"{seed} {view} {truth.archetype} {truth.part}"
-        _count(out, truth, kinds, limits, chief, where)
+        kind, limit = _said(truth, by_gpu)
+        if truth.kind is not None:
+            out.kinds.append(Answer(truth.kind, *kind))
+        if truth.bottleneck is not None:
+            out.limits.append(Answer(truth.bottleneck, *limit))
         for rule, is_deserved in truth.findings.items():
-            if is_deserved is None:
-                continue
-            is_flagged = any(flag(truth) for flag in flagged[rule])
-            out.findings[rule][(0 if is_flagged else 1) if is_deserved else (2 if is_flagged else 3)] += 1
-            if is_flagged != is_deserved:
-                said = f"{kinds[0]} / {limits[0]}"
-                out.wrong.append(
-                    f"{where}: {rule} {'MISSED' if is_deserved else 'FALSE'} ({truth.kind}, judged {said})"
-                )
+            if is_deserved is not None:
+                is_flagged = any(flag(truth) for flag in flagged[rule])
+                out.findings[rule][2 * (not is_deserved) + (not is_flagged)] += 1
     return out
 
 
 Said = tuple[str, float]
 
 
-def _said(truth: Truth, by_gpu: Mapping[str, Sequence[WorkloadVerdict]]) -> tuple[Said, Said, WorkloadVerdict | None]:
+def _said(truth: Truth, by_gpu: Mapping[str, Sequence[WorkloadVerdict]]) -> tuple[Said, Said]:
     """What was said of a workload for the most of its GPU time, and how sure; time without a verdict abstains."""
     kinds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     limits: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    chief: tuple[float, WorkloadVerdict | None] = 0.0, None
     for piece in truth.pieces:
         for gpu in piece.gpus:
-            silenced = [
-                (_common(piece.start, piece.end, v.start, v.end), v)
-                for v in by_gpu.get(gpu, ())
-                if piece.node in v.nodes
-            ]
-            covered = sum(seconds for seconds, _ in silenced)
-            for seconds, v in silenced:
-                if seconds > 0:
-                    for said, verdict in ((kinds, v.kind), (limits, v.bottleneck)):
+            covered = 0.0
+            for v in (v for v in by_gpu.get(gpu, ()) if piece.node in v.nodes):
+                seconds = _common(piece.start, piece.end, v.start, v.end)
+                covered += seconds
+                for said, verdict in ((kinds, v.kind), (limits, v.bottleneck)):
+                    if seconds > 0:
                         said[verdict.label][0] += seconds
                         said[verdict.label][1] += seconds * verdict.confidence
-                    if seconds > chief[0]:
-                        chief = seconds, v
             for said in (kinds, limits):
                 said[ABSTAINED][0] += max(piece.end - piece.start - covered, 0.0)
-    return _most(kinds), _most(limits), chief[1]
+    return _most(kinds), _most(limits)
 
 
 def _most(said: Mapping[str, Sequence[float]]) -> Said:
@@ -161,51 +144,19 @@ def _flags(
     return out
 
 
-def _count(out: Result, truth: Truth, kind: Said, limit: Said, chief: WorkloadVerdict | None, where: str) -> None:
-    if truth.kind is not None:
-        out.kinds.append(Answer(truth.kind, *kind))
-        counts = out.by_archetype.setdefault(truth.archetype, [0, 0])
-        counts[0] += kind[0] == truth.kind
-        counts[1] += 1
-    if truth.bottleneck is not None:
-        out.limits.append(Answer(truth.bottleneck, *limit))
-    is_kind_wrong = truth.kind is not None and kind[0] != truth.kind
-    if is_kind_wrong or (truth.bottleneck is not None and limit[0] != truth.bottleneck):
-        features = {name: round(value, 3) for name, value in (chief.features.items() if chief else ())}
-        shares = {k: round(v, 2) for k, v in (chief.bottleneck.time_shares.items() if chief else ())}
-        others = [(a.label, a.confidence) for a in chief.kind.alternatives] if chief else []
-        out.wrong.append(
-            f"{where} {chief.name if chief else 'not seen'}: {truth.kind}/{truth.bottleneck} judged {kind[0]} "
-            f"{kind[1]:.2f} {others} / {limit[0]} {shares}\n    {features}"
-        )
-
-
-def exporter_fleet(seed: int) -> dict[str, Result]:
-    """One fleet at 60 s, judged as it is and with names hidden."""
+def exporter_fleet(seed: int) -> tuple[Frame, list[Truth]]:
+    """What a server has of one fleet at 60 s, and what is true of it."""
     fleet = plan(seed, END)
     with tempfile.TemporaryDirectory() as folder:
         # Which labels are deserved is known only after all has run; that is needed each time.
         observed = observe(fleet)
         truths = truths_of(fleet)
         with victoria(Path(folder), lines(observed)) as (url, _), no_garbage_collection():
-            frame = frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds)
-    return {
-        "60 s": score(frame, truths, seed, "60s"),
-        "60 s, names hidden": score(hidden(frame), truths, seed, "60s hidden"),
-    }
+            return frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds), truths
 
 
-def agent_series(seed: int) -> dict[str, Result]:
-    """Some eighty workloads at 1 s, judged as they are and with names hidden."""
-    frame, truths = _agent_frame(seed)
-    return {
-        "1 s": score(frame, truths, seed, "1s"),
-        "1 s, names hidden": score(hidden(frame), truths, seed, "1s hidden"),
-    }
-
-
-def _agent_frame(seed: int) -> tuple[Frame, list[Truth]]:
-    """What the agents of one seed stored, and what is true of it."""
+def agent_series(seed: int) -> tuple[Frame, list[Truth]]:
+    """What the agents of some eighty workloads stored at 1 s, and what is true of them."""
     fleets = plan_series(seed, END)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -225,7 +176,13 @@ def _by_gpu(verdicts: Iterable[WorkloadVerdict]) -> dict[str, list[WorkloadVerdi
 
 def one_seed(seed: int) -> dict[str, Result]:
     """Every view of one seed; of exporters none where the server that holds their series is not installed."""
-    return (exporter_fleet(seed) if is_installed() else {}) | agent_series(seed)
+    results: dict[str, Result] = {}
+    for rate, made in (("60 s", exporter_fleet), ("1 s", agent_series)):
+        if rate == "1 s" or is_installed():
+            frame, truths = made(seed)
+            results[rate] = score(frame, truths, seed)
+            results[f"{rate}, names hidden"] = score(hidden(frame), truths, seed)
+    return results
 
 
 def told(view: str, r: Result) -> Iterable[str]:
@@ -250,5 +207,3 @@ def told(view: str, r: Result) -> Iterable[str]:
             f"{rule:<14} recall {recall:>4} ({right} of {right + missed}), precision {precision:>4} "
             f"({false} false of {false + silent})"
         )
-    worst = sorted(r.by_archetype.items(), key=lambda entry: entry[1][0] / entry[1][1])
-    yield "kinds right by archetype: " + ", ".join(f"{name} {right}/{n}" for name, (right, n) in worst if right < n)

@@ -14,11 +14,11 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from skuwise.advisor.recommend.predict.clock_model import Effect, under_cap
@@ -65,16 +65,6 @@ TYPICAL_SIGMA = (0.25, "assumed: decode on H200 alone spreads by a factor of two
 Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Logs of observed over predicted, of lines that were left out; `slowdown`: what was predicted for them."""
-
-    capped: Sequence[Capped]
-    slowdown: Numbers
-    time: Numbers
-    joules: Numbers
-
-
 def predict(curve: PowerCurve, table: Table) -> Effect:
     """What the curve says of every line, from its run at the highest limit alone."""
     return under_cap(
@@ -84,7 +74,7 @@ def predict(curve: PowerCurve, table: Table) -> Effect:
 
 def fit(capped: Sequence[Capped]) -> PowerCurve:
     """The curve of least error over these lines."""
-    table, weights = Table.of(capped), _weights(capped)
+    table, weights = Table.of(capped), _weights([c.gpu for c in capped], [c.network for c in capped])
 
     def loss(x: Numbers) -> float:
         effect = predict(_curve(np.clip(x, LEAST, MOST)), table)
@@ -108,49 +98,39 @@ def _curve(x: Numbers) -> PowerCurve:
     return PowerCurve(follows, round(exponent, 3), clocked, bursts, overlap, drawn)
 
 
-def _weights(capped: Sequence[Capped]) -> Numbers:
+def _weights(gpus: Sequence[str], networks: Sequence[str]) -> Numbers:
     """Every network on every GPU has one voice, however many batch sizes and limits it fills."""
-    counts = Counter((c.gpu, c.network) for c in capped)
-    weights = np.array([1.0 / counts[c.gpu, c.network] for c in capped])
+    cells = list(zip(gpus, networks, strict=True))
+    counts = Counter(cells)
+    weights = np.array([1.0 / counts[cell] for cell in cells])
     return weights / weights.sum()
 
 
-def left_out(capped: Sequence[Capped], by: Callable[[Capped], str]) -> Errors:
-    """Every group predicted by what was fitted on the others; nothing where there is one group only."""
-    names = sorted({by(c) for c in capped})
-    parts: list[Errors] = []
-    for name in names if len(names) > 1 else ():
+def left_out(capped: Sequence[Capped], by: Callable[[Capped], str]) -> pd.DataFrame:
+    """Every group predicted by what was fitted on the others: `gpu`, `network`, the predicted `slowdown`, and the logs
+    of observed over predicted `time` and `joules`."""
+    parts = []
+    for name in sorted({by(c) for c in capped}):
         apart = [c for c in capped if by(c) == name]
         table, effect = Table.of(apart), predict(fit([c for c in capped if by(c) != name]), Table.of(apart))
-        parts.append(Errors(apart, effect.time, np.log(table.time / effect.time), np.log(table.joules / effect.joules)))
-    return _joined(parts)
-
-
-def _joined(parts: Sequence[Errors]) -> Errors:
-    none = np.zeros(0)
-    return Errors(
-        [c for part in parts for c in part.capped],
-        np.concatenate([none, *(p.slowdown for p in parts)]),
-        np.concatenate([none, *(p.time for p in parts)]),
-        np.concatenate([none, *(p.joules for p in parts)]),
-    )
+        errors = {"time": np.log(table.time / effect.time), "joules": np.log(table.joules / effect.joules)}
+        about = {"gpu": [c.gpu for c in apart], "network": [c.network for c in apart], "slowdown": effect.time}
+        parts.append(pd.DataFrame({**about, **errors}))
+    return pd.concat(parts)
 
 
 def calibrate(capped: Sequence[Capped]) -> PowerModel:
     """The curve and its errors from these lines alone."""
     by_gpu = left_out(capped, lambda c: c.gpu)
-    errors = _joined([left_out(capped, lambda c: c.network), by_gpu])
+    errors = pd.concat([left_out(capped, lambda c: c.network), by_gpu])
     classes: list[Spread] = []
     low = 0.0
     for name, high in BOUNDS.items():
-        inside, apart = _within(errors, low, high), _within(by_gpu, low, high)
-        time, energy = _sigma(name, inside, inside.time), _sigma(name, inside, inside.joules)
-        worst = [
-            [_sigma(name, errors, values(errors)) for errors in _each_gpu(apart)]
-            for values in (lambda e: e.time, lambda e: e.joules)
-        ]
-        time_elsewhere, energy_elsewhere = max(time, *worst[0], 0.0), max(energy, *worst[1], 0.0)
-        classes.append(Spread(name, time, energy, time_elsewhere, energy_elsewhere, len(apart.capped), high))
+        inside, apart = (part[(part["slowdown"] > low) & (part["slowdown"] <= high)] for part in (errors, by_gpu))
+        sigmas = {what: _sigma(name, inside, what) for what in ("time", "joules")}
+        gpus = [part for _, part in apart.groupby("gpu")]
+        worst = {what: max(sigma, *(_sigma(name, part, what) for part in gpus), 0.0) for what, sigma in sigmas.items()}
+        classes.append(Spread(name, sigmas["time"], sigmas["joules"], worst["time"], worst["joules"], len(apart), high))
         low = high
     runs = {c.full.run for c in capped}
     return PowerModel(
@@ -166,31 +146,16 @@ def calibrate(capped: Sequence[Capped]) -> PowerModel:
     )
 
 
-def _within(errors: Errors, low: float, high: float) -> Errors:
-    return _chosen(errors, (errors.slowdown > low) & (errors.slowdown <= high))
-
-
-def _each_gpu(errors: Errors) -> list[Errors]:
-    names = np.array([c.gpu for c in errors.capped])
-    return [_chosen(errors, names == name) for name in sorted(set(names.tolist()))]
-
-
-def _chosen(errors: Errors, which: NDArray[np.bool_]) -> Errors:
-    kept = [c for c, chosen in zip(errors.capped, which, strict=True) if chosen]
-    return replace(
-        errors, capped=kept, slowdown=errors.slowdown[which], time=errors.time[which], joules=errors.joules[which]
-    )
-
-
-def _sigma(name: str, errors: Errors, logs: Numbers) -> float:
+def _sigma(name: str, errors: pd.DataFrame, what: str) -> float:
     """80th percentile over the normal's, every network on every GPU weighing the same, drawn to the prior."""
-    if not len(logs):
+    if errors.empty:
         return PRIOR[name]
-    weights = _weights(errors.capped)
-    order = np.argsort(np.abs(logs))
+    logs = np.abs(errors[what].to_numpy())
+    weights = _weights(errors["gpu"].tolist(), errors["network"].tolist())
+    order = np.argsort(logs)
     at = int(min(np.searchsorted(np.cumsum(weights[order]), 0.8 - 1e-9), len(logs) - 1))
-    cells = len({(c.gpu, c.network) for c in errors.capped})
-    sigma = float(np.abs(logs)[order][at]) / Z90
+    cells = len(errors[["gpu", "network"]].drop_duplicates())
+    sigma = float(logs[order][at]) / Z90
     return round((cells * sigma + PRIOR_CELLS * PRIOR[name]) / (cells + PRIOR_CELLS), 3)
 
 

@@ -39,10 +39,10 @@ def stages(path: Path) -> list[list[Instruction]]:
 
 
 def every(stage: list[Instruction], name: str) -> list[Instruction]:
-    return [one for one in stage if one.name == name]
+    return [entry for entry in stage if entry.name == name]
 
 
 def variables(stage: list[Instruction]) -> dict[str, str]:
     """What the stage's ENV sets."""
-    pairs = (word.partition("=") for one in every(stage, "ENV") for word in one.words)
+    pairs = (word.partition("=") for entry in every(stage, "ENV") for word in entry.words)
     return {name: value for name, _, value in pairs}

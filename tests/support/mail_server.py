@@ -33,9 +33,9 @@ class Received:
 
     @property
     def message(self) -> EmailMessage:
-        found = email.message_from_bytes(self.content, policy=default_policy)
-        assert isinstance(found, EmailMessage)
-        return found
+        result = email.message_from_bytes(self.content, policy=default_policy)
+        assert isinstance(result, EmailMessage)
+        return result
 
 
 @dataclass

@@ -23,17 +23,17 @@ def commands_in(text: str) -> list[str]:
 
     A line that its printer wrapped is joined: continuation lines are indented deeper or begin with ``-``.
     """
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     joined = re.sub(r"\\\n\s+", "", text)
     for quoted, ticked in _QUOTED.findall(joined):
-        found[(quoted or ticked).strip()] = None
+        result[(quoted or ticked).strip()] = None
     for line in joined.splitlines():
         bare = line.strip(" │|-*")
         at = _AT_END.search(bare)
         if at is not None:
             command = re.split(r"\s{2,}|  #|\s+\(", at[1].strip())[0].rstrip(".")
-            found[command] = None
-    return [one for one in found if not _PLACEHOLDER.search(_without_values(one))]
+            result[command] = None
+    return [entry for entry in result if not _PLACEHOLDER.search(_without_values(entry))]
 
 
 def _without_values(command: str) -> str:
@@ -57,10 +57,10 @@ def paste(
     """Run a printed command line by ``sh -c`` in `folder`. Settings and ledgers of the user do not count."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    own = {
+    part = {
         **os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "XDG_CONFIG_HOME": str(home / "config"),
         "PATH": f"{launcher(folder)}:{os.environ.get('PATH', '')}", **(environ or {}),
     }  # fmt: skip
     return subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=timeout
+        ["sh", "-c", command], cwd=folder, env=part, capture_output=True, text=True, check=False, timeout=timeout
     )

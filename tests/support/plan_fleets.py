@@ -60,7 +60,7 @@ def random_problem(
     )  # fmt: skip
     problem, _ = as_today(problem)
     room = {
-        p: sum(n.gpus for n in nodes_of if not n.rented) - int(problem.needs.base[p].max())
+        p: sum(n.gpus for n in nodes_of if not n.rented) - int(problem.needs[p][0].max())
         for p, nodes_of in problem.pools.items()
     }
     return replace(problem, reserve={p: max(min(count, room.get(p, 0)), 0) for p, count in reserve.items()})

@@ -103,7 +103,6 @@ class Loader:
         from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
         ledger = self._beside()
-        ledger.check()
         book = self.rulebook()
 
         def step(done: int, total: int | None) -> None:
@@ -128,6 +127,7 @@ class Loader:
         """Record what the advice proposes, as ``skuwise advise`` does, and then the decision on a recommendation.
         `until`: Unix seconds. Raises SkuwiseError."""
         from ...advisor.cli.ledger import decision_event  # noqa: PLC0415
+        from ...advisor.recommend.progress import observation_of  # noqa: PLC0415
         from ...advisor.state import ledger  # noqa: PLC0415
         from ...advisor.state.fleets import note_fleet  # noqa: PLC0415
 
@@ -139,7 +139,7 @@ class Loader:
         with state.writing() as db:
             if advice.fleet is not None:
                 note_fleet(db, advice.fleet)
-            ledger.note(db, advice, now)
+            ledger.note(db, advice, observation_of(advice), now)
             ledger.add(db, id_, event)
         return ledger.decision_from((event,), now, now)
 
@@ -160,12 +160,13 @@ class Loader:
         """Return the what-if workbench of a workload; None: it is not in the findings' window. Telemetry is read again
         where another window is shown. Raises SkuwiseError."""
         from ...advisor.show.series.whatif_session import workbench  # noqa: PLC0415
+        from ...advisor.state.outcomes import site_of  # noqa: PLC0415
 
         book, frame, at = self.rulebook(), loaded.frame, loaded.advice.generated_at
         if loaded.window != FINDINGS_WINDOW:
             tell(f"reading {FINDINGS_WINDOW.name} of telemetry")
             frame = self._source.read(book.catalog, since=FINDINGS_WINDOW.seconds, until=None, now=loaded.at)
-        site = self._beside().of(loaded.advice.fleet).site(at)
+        site = site_of(self._beside().of(loaded.advice.fleet).entries(), at)
         return workbench(frame, loaded.advice.workloads, workload, book, at, site=site)
 
     def planner(self, loaded: Loaded, tell: Tell) -> Planner:

@@ -242,7 +242,7 @@ def _latency(
                 "limit. Set a class in the site's rules if one applies.",
                 words="unknown" if p90 is None else seconds_words(p90),
             ))  # fmt: skip
-    label = classes.kinds.get(kind)
+    label = next((name for working, name in classes.kinds.items() if working == kind), None)
     if label is None:
         return None
     because = "too few requests were counted to measure it"

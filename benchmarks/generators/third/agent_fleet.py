@@ -88,29 +88,17 @@ def _one(seed: int, number: int, archetype: Archetype, stop: float) -> Fleet:
     )
     place = Place(shape, PARTS[shape.part], gpus, archetype.nodes, fleet.zone)
     scheduler = "slurm" if archetype.role in SLURM_ROLES and rng.random() < 0.35 else "kubernetes"
-    machines = []
     for index in range(archetype.nodes):
         slots = [Slot(i, new_uuid(rng)) for i in range(each)]
-        machines.append(
-            Machine(
-                f"n{number:03d}-{index}",
-                shape,
-                slots,
-                scheduler,
-                "",
-                has_sm=True,
-                has_nvlink=True,
-                context_share=float(rng.random()),
-            )
-        )
-    fleet.machines = machines
-    workload = Workload(
-        number, archetype, place, archetype.draw(rng, place), kind=archetype.kind, bottleneck=archetype.bottleneck
-    )
+        machine = Machine(f"n{number:03d}-{index}", shape, slots, scheduler, "", has_sm=True, has_nvlink=True)
+        machine.context_share = float(rng.random())
+        fleet.machines.append(machine)
+    workload = Workload(number, archetype, place, archetype.draw(rng, place))
+    workload.kind, workload.bottleneck = archetype.kind, archetype.bottleneck
     series = name_of(rng, archetype, number)
     for count, (start, stop_at) in enumerate(_spans(rng, fleet, archetype)):
         before = int(rng.exponential(8 * DAY)) if start == 0 and archetype.life in ("whole", "long", "replicas") else 0
-        members = [(machine, machine.slots) for machine in machines]
+        members = [(machine, machine.slots) for machine in fleet.machines]
         workload.runs.append(Run(series.of_run(rng, scheduler, count), start, stop_at, members, before))
     fleet.workloads.append(workload)
     return fleet

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from skuwise.advisor.demo import rollup  # the measuring device: seconds into the store's columns
-from skuwise.agent.model import FabricPort, Gpu, Node, Workload
+from skuwise.agent.model import FabricPort, Gpu, Node, Period, Workload
 from skuwise.agent.store.codec import RollupTable
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
 
 from ..first.rollup import gpu_columns
-from .exporters import RESERVED_GIB
+from .exporters import HOST, RESERVED_GIB
 from .findings import Figures, deserved
 from .fleet import Fleet, Run
 from .fleet import Workload as Planned
@@ -22,15 +23,10 @@ from .rhythm import HOUR, F, jitter
 from .work import BYTES, Load, power
 
 PAGE = 30
-MINUTE = 60
+_RATE = "{}_bytes_per_second"
 _NEEDS_DCGM = ("sm_active", "sm_occupancy", "tensor_active", "dram_active")
-_RATIO = {
-    "gpu_util": "engine",
-    "sm_active": "sm",
-    "sm_occupancy": "occupancy",
-    "tensor_active": "tensor",
-    "dram_active": "dram",
-}
+_RATIO = {"gpu_util": "engine", "sm_active": "sm", "sm_occupancy": "occupancy"}
+_RATIO |= {"tensor_active": "tensor", "dram_active": "dram"}
 _HOPPER = ("H100", "H200", "B200")
 _THERMAL, _IDLE = 0x20, 0x1
 
@@ -73,24 +69,13 @@ class _Seconds:
     def __init__(self, machine: Machine, seconds: int, rng: np.random.Generator) -> None:
         self.machine, self.seconds = machine, seconds
         part, count = machine.part, len(machine.slots)
-        names = [
-            *_RATIO,
-            "mem_used_bytes",
-            "power_watts",
-            "sm_clock_hertz",
-            "pcie_tx_bytes_per_second",
-            "pcie_rx_bytes_per_second",
-        ]
-        if part.nvlink:
-            names += ["nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"]
+        links = [name for name in BYTES[:4] if part.nvlink or not name.startswith("nvlink")]
+        names = [*_RATIO, "mem_used_bytes", "power_watts", "sm_clock_hertz", *map(_RATE.format, links)]
         self.gpus = {name: np.zeros((count, seconds), np.float32) for name in names}
         self.gpus["power_watts"] += part.idle_watts * jitter(rng, seconds, 0.01)
         self.gpus["sm_clock_hertz"] += np.float32(0.17 * part.boost_mhz * 1e6)
         self.throttle = np.full((count, seconds), float(_IDLE), np.float32)
-        self.host = {
-            name: np.zeros(seconds, np.float32)
-            for name in ("cpu", "iowait", "read", "write", "fabric_tx", "fabric_rx", "storage_rx")
-        }
+        self.host = {name: np.zeros(seconds, np.float32) for name in HOST if name != "host_memory"}
         self.host["cpu"] += np.float32(rng.uniform(0.3, 1.5)) * jitter(rng, seconds, 0.4)
         self.host["write"] += np.float32(3e5) * jitter(rng, seconds, 1.0)
 
@@ -102,14 +87,13 @@ class _Seconds:
             counted = np.float32(part.tensor_counter if channel == "tensor" else 1)
             self.gpus[name][index, here] = np.clip(load.of(channel, rank) * noise, 0, 1) * counted
         for channel in BYTES[:4]:
-            name = f"{channel}_bytes_per_second"
+            name = _RATE.format(channel)
             if name in self.gpus:
                 self.gpus[name][index, here] = load.of(channel, rank) * jitter(rng, count, 0.03)
         memory = np.minimum(load.of("memory", rank), 0.985)
         self.gpus["mem_used_bytes"][index, here] = memory * np.float32((part.gib - RESERVED_GIB) * GIB)
-        self.gpus["power_watts"][index, here] = power(part, load, rank, self.machine.context_share) * jitter(
-            rng, count, 0.01
-        )
+        watts = power(part, load, rank, self.machine.context_share)
+        self.gpus["power_watts"][index, here] = watts * jitter(rng, count, 0.01)
         clock = np.where(memory > 0.01, load.of("clock", rank), np.float32(0.17))
         self.gpus["sm_clock_hertz"][index, here] = np.round(clock * part.boost_mhz / 15) * np.float32(15e6)
         mask = np.where(load.engine > 0.01, 0, _IDLE)
@@ -127,9 +111,8 @@ class _Seconds:
         pcie = np.maximum(g["pcie_tx_bytes_per_second"], g["pcie_rx_bytes_per_second"]) / part.pcie
         most = np.maximum.reduce([compute, g["dram_active"] / part.eta_hbm, nvlink, pcie])
         memory = g["mem_used_bytes"] / (part.gib * GIB)
-        return Figures(
-            *(float(np.percentile(v, q)) for v, q in ((most, 99), (compute, 95), (memory, 99.5), (nvlink, 99.5)))
-        )
+        ranks = (most, 99), (compute, 95), (memory, 99.5), (nvlink, 99.5)
+        return Figures(*(float(np.percentile(values, rank)) for values, rank in ranks))
 
     def is_silent(self) -> bool:
         rate = self.machine.shape.ports * self.machine.shape.port_bits / 8
@@ -145,56 +128,26 @@ def _half_minutes(values: F) -> F:
 
 def _write(path: Path, fleet: Fleet, workload: Planned, node: _Seconds, *, by_pages: bool) -> None:
     machine, part, end = node.machine, node.machine.part, fleet.start + fleet.seconds
-    gpus = [
-        Gpu(
-            slot.uuid,
-            slot.index,
-            part.model,
-            mem_total_bytes=int((part.gib - RESERVED_GIB) * GIB),
-            power_limit_watts=float(part.tdp),
-            nvlink_bytes_per_second=part.nvlink or None,
-        )
-        for slot in machine.slots
-    ]
+    facts: dict[str, Any] = {"mem_total_bytes": int((part.gib - RESERVED_GIB) * GIB)}
+    facts |= {"power_limit_watts": float(part.tdp), "nvlink_bytes_per_second": part.nvlink or None}
+    gpus = [Gpu(slot.uuid, slot.index, part.model, **facts) for slot in machine.slots]
     shape = machine.shape
-    is_ib = shape.fabric == "ib"
-    ports = [
-        FabricPort(
-            f"mlx5_{i}" if is_ib else "eth0",
-            1,
-            "compute" if is_ib else "unknown",
-            "InfiniBand" if is_ib else "Ethernet",
-            shape.port_bits / 8,
-        )
-        for i in range(shape.ports)
-    ]
-    about = Node(
-        machine.name, provider=None, region=shape.region, instance_type=shape.instance_type, gpu_count=len(gpus)
-    )
+    ports = [FabricPort("eth0", 1, "unknown", "Ethernet", shape.port_bits / 8)] * shape.ports
+    if shape.fabric == "ib":
+        ports = [FabricPort(f"mlx5_{i}", 1, "compute", "InfiniBand", shape.port_bits / 8) for i in range(shape.ports)]
+    about = Node(machine.name, region=shape.region, instance_type=shape.instance_type, gpu_count=len(gpus))
     with Writer.open(path, now=lambda: end) as writer:
         node_writer = writer.for_node(about, fleet.start)
         node_writer.set_gpus(gpus, fleet.start)
         node_writer.set_ports(ports, fleet.start)
         for number, run in enumerate(workload.runs):
-            for member, slots in run.members:
-                if member is machine:
-                    who = _workload(fleet, workload, run, number)
-                    for slot in slots:
-                        used = int(node.gpus["mem_used_bytes"][slot.index, run.start : run.end].max())
-                        node_writer.put_workload_use(
-                            who,
-                            slot.uuid,
-                            fleet.start + run.start - run.since,
-                            fleet.start + run.end,
-                            "allocation",
-                            False,
-                            used,
-                        )
-        for seconds, tables in (
-            (MINUTE, ("gpu_minute", "fabric_minute", "host_minute")),
-            (HOUR, ("gpu_hour", "fabric_hour", "host_hour")),
-        ):
-            _rollups(node_writer, fleet, node, ports, seconds, tables, by_pages=by_pages)  # type: ignore[arg-type]
+            who = _workload(fleet, workload, run, number)
+            begin, stop = fleet.start + run.start - run.since, fleet.start + run.end
+            for slot in (slot for member, slots in run.members if member is machine for slot in slots):
+                used = int(node.gpus["mem_used_bytes"][slot.index, run.start : run.end].max())
+                node_writer.put_workload_use(who, slot.uuid, begin, stop, "allocation", False, used)
+        _rollups(node_writer, fleet, node, ports, "minute", 60, by_pages=by_pages)
+        _rollups(node_writer, fleet, node, ports, "hour", HOUR, by_pages=by_pages)
         node_writer.set_node(about, end)
 
 
@@ -203,7 +156,7 @@ def _workload(fleet: Fleet, workload: Planned, run: Run, number: int) -> Workloa
     series = f"third/{fleet.seed}/{workload.number}"
     if name.pod is None:
         return Workload(f"{series}/{number}", series, name.base, "slurm", job_id=name.job or str(number))
-    made = {"CronJob": "CronJob", "Notebook": "StatefulSet"}
+    kind = "StatefulSet" if name.owner_kind == "Notebook" else name.owner_kind
     return Workload(
         f"{series}/{number}",
         series,
@@ -211,7 +164,7 @@ def _workload(fleet: Fleet, workload: Planned, run: Run, number: int) -> Workloa
         "kubernetes",
         namespace=name.namespace,
         pod=name.pod,
-        controller_kind=made.get(name.owner_kind, name.owner_kind),
+        controller_kind=kind,
         image=name.image,
     )
 
@@ -221,14 +174,13 @@ def _rollups(
     fleet: Fleet,
     node: _Seconds,
     ports: Sequence[FabricPort],
+    period: Period,
     seconds: int,
-    tables: Sequence[RollupTable],
     *,
     by_pages: bool,
 ) -> None:
     machine, part, rows = node.machine, node.machine.part, fleet.seconds // seconds
     ends = fleet.start + seconds * np.arange(1, rows + 1)
-    period = "hour" if seconds == HOUR else "minute"
     count = len(machine.slots)
     gpus = {name: values.reshape(-1, seconds) for name, values in node.gpus.items()}
     if by_pages:
@@ -242,34 +194,21 @@ def _rollups(
     tx, rx = node.host["fabric_tx"], node.host["fabric_rx"]
     is_ib = machine.shape.fabric == "ib"
     fabric = np.tile(np.maximum(tx, rx).reshape(-1, seconds), (count, 1)) if is_ib else None
-    columns = gpu_columns(
-        gpus,
-        np.full(count * rows, float(seconds)),
-        period,
-        mem_total_bytes=(part.gib - RESERVED_GIB) * GIB,
-        power_limit_watts=part.tdp,
-        nvlink_bytes_per_second=part.nvlink or 1.0,
-        fabric=fabric,
-    )
-    _put(writer, tables[0], ends, [slot.uuid for slot in machine.slots], columns)
-    rng = fleet.rng(7)
+    limits = {"mem_total_bytes": (part.gib - RESERVED_GIB) * GIB, "power_limit_watts": part.tdp}
+    limits["nvlink_bytes_per_second"] = part.nvlink or 1.0
+    columns = gpu_columns(gpus, np.full(count * rows, float(seconds)), period, **limits, fabric=fabric)
+    _put(writer, f"gpu_{period}", ends, [slot.uuid for slot in machine.slots], columns)
+    rng, rate = fleet.rng(7), machine.shape.port_bits / 8
     flows: dict[str, list[F]] = {"tx_bytes_per_second": [], "rx_bytes_per_second": []}
     for _ in ports:
-        for name, flow in (("tx_bytes_per_second", tx), ("rx_bytes_per_second", rx)):
+        for (name, parts), flow in zip(flows.items(), (tx, rx), strict=True):
             # What comes from shared storage passes the Ethernet port alone.
             whole = flow / len(ports) if is_ib else flow + node.host["storage_rx"] * (1 if name[0] == "r" else 0.02)
-            flows[name].append(
-                (np.minimum(whole, machine.shape.port_bits / 8) * jitter(rng, fleet.seconds, 0.01)).astype(np.float32)
-            )
-    values = {name: np.concatenate(each).reshape(-1, seconds) for name, each in flows.items()}
+            parts.append((np.minimum(whole, rate) * jitter(rng, fleet.seconds, 0.01)).astype(np.float32))
+    values = {name: np.concatenate(parts).reshape(-1, seconds) for name, parts in flows.items()}
     observed = np.full(len(ports) * rows, float(seconds))
-    _put(
-        writer,
-        tables[1],
-        ends,
-        [port.key for port in ports],
-        rollup.fabric_columns(values, observed, period, np.full(len(observed), machine.shape.port_bits / 8)),
-    )
+    columns = rollup.fabric_columns(values, observed, period, np.full(len(observed), rate))
+    _put(writer, f"fabric_{period}", ends, [port.key for port in ports], columns)
     cores = max(machine.shape.cores * count // machine.shape.gpus, 2)
     busy = np.clip(node.host["cpu"] / cores, 0, 1)
     memory = machine.shape.host_gib * GIB
@@ -281,15 +220,15 @@ def _rollups(
         "disk_write_bytes_per_second": node.host["write"],
     }
     values = {name: values_by_second.reshape(-1, seconds) for name, values_by_second in host.items()}
-    _put(writer, tables[2], ends, None, rollup.host_columns(values, np.full(rows, float(seconds)), period, memory))
+    columns = rollup.host_columns(values, np.full(rows, float(seconds)), period, memory)
+    _put(writer, f"host_{period}", ends, None, columns)
 
 
-def _put(
-    writer: NodeWriter, table: RollupTable, ends: F, devices: Sequence[str] | None, columns: rollup.Columns
-) -> None:
+def _put(writer: NodeWriter, table: str, ends: F, devices: Sequence[str] | None, columns: rollup.Columns) -> None:
     copies = len(devices) if devices else 1
     lists: list[Sequence[object]] = [np.tile(ends, copies).tolist()]
     if devices:
         lists.append([device for device in devices for _ in range(len(ends))])
     lists += [values.tolist() for values in columns.values()]
-    writer.put_rollups(table, ["ts", *(["device"] if devices else []), *columns], zip(*lists, strict=True))
+    names = ["ts", *(["device"] if devices else []), *columns]
+    writer.put_rollups(cast("RollupTable", table), names, zip(*lists, strict=True))

@@ -269,30 +269,18 @@ def _disturb(rng: np.random.Generator, out: Observed) -> None:
 
 
 def _lost(out: Observed, workload: Workload) -> bool:
-    return any(
-        out.gpus[machine.name][slot.key].is_stuck_from is not None
-        for run in workload.runs
-        for machine, slots in run.members
-        for slot in slots
-    )
+    held = [(machine, slot) for run in workload.runs for machine, slots in run.members for slot in slots]
+    return any(out.gpus[machine.name][slot.key].is_stuck_from is not None for machine, slot in held)
 
 
 def _silent(out: Observed) -> dict[str, bool | None]:
     """Nodes with InfiniBand -> whether none of its ports carried a hundredth of what it can; None where something
     trains within the node: a fabric is not asked of who trains, and it is not used either."""
-    silent_nodes: dict[str, bool] = {}
-    for machine in out.fleet.machines:
-        if machine.shape.fabric == "ib":
-            host = out.hosts[machine.name]
-            rate = machine.shape.ports * machine.shape.port_bits / 8
-            silent_nodes[machine.name] = (
-                float(np.percentile(np.maximum(host["fabric_tx"], host["fabric_rx"]), 99.5)) < 0.01 * rate
-            )
-    trains = {
-        m.name
-        for w in out.fleet.workloads
-        if w.kind in ("training", "fine-tuning", None)
-        for run in w.runs
-        for m, _ in run.members
-    }
-    return {name: (None if name in trains else True) if silent else False for name, silent in silent_nodes.items()}
+    silent: dict[str, bool | None] = {}
+    for machine in (machine for machine in out.fleet.machines if machine.shape.fabric == "ib"):
+        host, rate = out.hosts[machine.name], machine.shape.ports * machine.shape.port_bits / 8
+        quiet = bool(np.percentile(np.maximum(host["fabric_tx"], host["fabric_rx"]), 99.5) < 0.01 * rate)
+        learning = (w for w in out.fleet.workloads if w.kind in ("training", "fine-tuning", None))
+        trains = any(member is machine for w in learning for run in w.runs for member, _ in run.members)
+        silent[machine.name] = None if quiet and trains else quiet
+    return silent

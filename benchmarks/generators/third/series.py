@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ import orjson
 from .exporters import RESERVED_GIB, SCRAPE, Observed, Seen
 from .fleet import Run, Workload
 from .hardware import Machine, Slot
+from .naming import Name
 from .rhythm import jitter
 
 A = npt.NDArray[np.floating]
@@ -62,10 +64,8 @@ class _Target:
 def lines(out: Observed) -> Iterator[str]:
     """All series."""
     for machine in out.fleet.machines:
-        stamps = np.rint((out.fleet.start + np.arange(out.scrapes) * SCRAPE + out.offsets[machine.name]) * 1000).astype(
-            np.int64
-        )
-        target = _Target(stamps, ~out.missed[machine.name])
+        seconds = out.fleet.start + np.arange(out.scrapes) * SCRAPE + out.offsets[machine.name]
+        target = _Target(np.rint(seconds * 1000).astype(np.int64), ~out.missed[machine.name])
         for slot in machine.slots:
             yield from _gpu(out, machine, slot, target)
         yield from _node(out, machine, target)
@@ -100,11 +100,9 @@ def _values(out: Observed, machine: Machine, slot: Slot, seen: Seen) -> Iterator
         yield "DCGM_FI_DEV_GPU_UTIL", np.round(100 * v["util"])
     else:  # clocks, power and temperature are the parent's, repeated
         parts = [out.gpus[machine.name][s.key].values for s in machine.slots if s.uuid == slot.uuid]
-        watts = part.idle_watts + np.sum(
-            [(part_series["watts"] - part.idle_watts) * 0.4 for part_series in parts], axis=0
-        )
-        watts = np.clip(watts, part.idle_watts, part.tdp)
-        clock = np.maximum.reduce([part_series["clock"] for part_series in parts])
+        drawn = np.sum([(instance["watts"] - part.idle_watts) * 0.4 for instance in parts], axis=0)
+        watts = np.clip(part.idle_watts + drawn, part.idle_watts, part.tdp)
+        clock = np.maximum.reduce([instance["clock"] for instance in parts])
     yield "DCGM_FI_DEV_POWER_USAGE", np.round(watts.astype(np.float64), 3)
     yield "DCGM_FI_DEV_GPU_TEMP", np.round(30 + 40 * watts / part.tdp + 18 * (clock < 0.8) * (watts > 0.35 * part.tdp))
     yield "DCGM_FI_DEV_SM_CLOCK", np.round(clock * part.boost_mhz / 15) * 15
@@ -117,10 +115,8 @@ def _values(out: Observed, machine: Machine, slot: Slot, seen: Seen) -> Iterator
         values = v[name]
         if name.endswith(("tx", "rx")):
             # Management traffic is there always.
-            yield (
-                metric,
-                np.round(values.astype(np.float64) + 2e5 * (name[:4] == "pcie") * jitter(rng, len(values), 0.4)),
-            )
+            traffic = 2e5 * (name[:4] == "pcie") * jitter(rng, len(values), 0.4)
+            yield metric, np.round(values.astype(np.float64) + traffic)
         else:
             most = 1.03 if slot.instance is not None and name == "sm" else 1.0
             yield metric, np.round(np.clip(values, 0, most).astype(np.float64), 5)
@@ -150,72 +146,50 @@ def _node(out: Observed, machine: Machine, target: _Target) -> Iterator[str]:
     rng = np.random.default_rng(len(machine.name) + int(machine.name[-3:]))
     about = {"instance": f"{machine.address}:9100", "job": "node-exporter"}
 
-    def counter(rate: A, begin: float) -> A:
-        return np.round(begin + np.cumsum(rate.astype(np.float64)) * SCRAPE, 3)
+    def counter(name: str, labels: Mapping[str, object], rate: A, begin: float) -> str:
+        values = np.round(begin + np.cumsum(rate.astype(np.float64)) * SCRAPE, 3)
+        return target.line(name, {**about, **labels}, values)
 
-    yield target.constant(
-        "node_uname_info", {**about, "nodename": machine.name, "sysname": "Linux", "release": "6.8.0-57-generic"}, 1
-    )
+    def constant(name: str, value: float, **labels: object) -> str:
+        return target.constant(name, {**about, **labels}, value)
+
+    yield constant("node_uname_info", 1, nodename=machine.name, sysname="Linux", release="6.8.0-57-generic")
     if shape.vendor is not None:
         asset = "7783-7084-3265-9085-8269-3286-77" if shape.vendor.startswith("Microsoft") else ""
         product = shape.instance_type if shape.vendor.startswith("Amazon") else "Virtual Machine"
-        yield target.constant(
-            "node_dmi_info",
-            {**about, "system_vendor": shape.vendor, "product_name": product, "chassis_asset_tag": asset},
-            1,
-        )
+        named = {"system_vendor": shape.vendor, "product_name": product, "chassis_asset_tag": asset}
+        yield constant("node_dmi_info", 1, **named)
     busy = np.clip(host["cpu"] / shape.cores, 0, 0.995)
     wait = np.clip(host["iowait"], 0, 1 - busy)
+    modes = {"idle": 1 - busy - wait, "iowait": wait, "user": 0.85 * busy, "system": 0.15 * busy}
     # Two cores stand for all of the node's: means over cores are the same.
     for core in ("0", "1"):
         traffic = jitter(rng, out.scrapes, 0.01)
-        for mode, share in (
-            ("idle", 1 - busy - wait),
-            ("iowait", wait),
-            ("user", 0.85 * busy),
-            ("system", 0.15 * busy),
-        ):
-            yield target.line(
-                "node_cpu_seconds_total",
-                {**about, "cpu": core, "mode": mode},
-                counter(np.clip(share * traffic, 0, 1), 1e6),
-            )
+        for mode, share in modes.items():
+            yield counter("node_cpu_seconds_total", {"cpu": core, "mode": mode}, np.clip(share * traffic, 0, 1), 1e6)
     memory = shape.host_gib * 1024**3
-    yield target.constant("node_memory_MemTotal_bytes", about, memory)
-    yield target.line(
-        "node_memory_MemAvailable_bytes",
-        about,
-        np.maximum(memory - host["host_memory"].astype(np.float64) * 1024**3, 0.05 * memory),
-    )
-    disk = {**about, "device": "nvme0n1"}
-    yield target.line("node_disk_read_bytes_total", disk, counter(host["read"], 3e12))
-    yield target.line("node_disk_written_bytes_total", disk, counter(host["write"], 2e12))
+    free = np.maximum(memory - host["host_memory"].astype(np.float64) * 1024**3, 0.05 * memory)
+    yield constant("node_memory_MemTotal_bytes", memory)
+    yield target.line("node_memory_MemAvailable_bytes", about, free)
+    yield counter("node_disk_read_bytes_total", {"device": "nvme0n1"}, host["read"], 3e12)
+    yield counter("node_disk_written_bytes_total", {"device": "nvme0n1"}, host["write"], 2e12)
     is_ib = shape.fabric == "ib"
+    speed = 25e9 / 8 if is_ib else shape.ports * shape.port_bits / 8
     for direction, storage in (("receive", host["storage_rx"]), ("transmit", 0.02 * host["storage_rx"])):
         traffic = host["fabric_rx" if direction == "receive" else "fabric_tx"]
-        flow = storage if is_ib else storage + traffic
-        speed = 25e9 / 8 if is_ib else shape.ports * shape.port_bits / 8
-        yield target.line(
-            f"node_network_{direction}_bytes_total",
-            {**about, "device": "eth0"},
-            counter(np.minimum(flow, 0.97 * speed), 5e12),
-        )
-    yield target.constant(
-        "node_network_speed_bytes",
-        {**about, "device": "eth0"},
-        25e9 / 8 if is_ib else shape.ports * shape.port_bits / 8,
-    )
-    yield target.constant("node_network_info", {**about, "device": "eth0", "operstate": "up"}, 1)
-    yield target.constant("node_scrape_collector_success", {**about, "collector": "netdev"}, 1)
-    yield target.constant("node_scrape_collector_success", {**about, "collector": "netclass"}, 1)
-    if is_ib:
-        for port in range(shape.ports):
-            label = {**about, "device": f"mlx5_{port}", "port": "1"}
-            for name, direction in (("transmitted", "fabric_tx"), ("received", "fabric_rx")):
-                flow = host[direction] / shape.ports * jitter(rng, out.scrapes, 0.01)
-                yield target.line(f"node_infiniband_port_data_{name}_bytes_total", label, counter(flow, 8e13))
-            yield target.constant("node_infiniband_rate_bytes_per_second", label, shape.port_bits / 8)
-            yield target.constant("node_infiniband_state_id", label, 4)
+        flow = np.minimum(storage if is_ib else storage + traffic, 0.97 * speed)
+        yield counter(f"node_network_{direction}_bytes_total", {"device": "eth0"}, flow, 5e12)
+    yield constant("node_network_speed_bytes", speed, device="eth0")
+    yield constant("node_network_info", 1, device="eth0", operstate="up")
+    for collector in ("netdev", "netclass"):
+        yield constant("node_scrape_collector_success", 1, collector=collector)
+    for port in range(shape.ports if is_ib else 0):
+        label = {"device": f"mlx5_{port}", "port": "1"}
+        for name, direction in (("transmitted", "fabric_tx"), ("received", "fabric_rx")):
+            flow = host[direction] / shape.ports * jitter(rng, out.scrapes, 0.01)
+            yield counter(f"node_infiniband_port_data_{name}_bytes_total", label, flow, 8e13)
+        yield constant("node_infiniband_rate_bytes_per_second", shape.port_bits / 8, **label)
+        yield constant("node_infiniband_state_id", 4, **label)
 
 
 def _kube(out: Observed) -> Iterator[str]:
@@ -231,158 +205,91 @@ def _kube(out: Observed) -> Iterator[str]:
         yield target.constant("kube_node_info", {**node, "kernel_version": "6.8.0-57-generic"}, 1)
         shape = machine.shape
         if shape.instance_type is not None:
-            kind = {
-                "label_node_kubernetes_io_instance_type": shape.instance_type,
-                "label_topology_kubernetes_io_region": shape.region,
-            }
-            yield target.constant("kube_node_labels", {**node, **kind}, 1)
-        if not machine.is_mig:
-            yield target.constant(
-                "kube_node_status_capacity",
-                {**node, "resource": "nvidia_com_gpu", "unit": "integer"},
-                shape.gpus * (4 if shape.gpus == 2 and shape.part == "L4" else 1),
-            )
-            continue
-        for profile in sorted({slot.profile.name for slot in machine.slots if slot.profile}):
-            count = sum(slot.profile is not None and slot.profile.name == profile for slot in machine.slots)
-            resource = "nvidia_com_mig_" + profile.replace(".", "_")
-            yield target.constant("kube_node_status_capacity", {**node, "resource": resource, "unit": "integer"}, count)
+            place = {"topology_kubernetes_io_region": shape.region}
+            place = {"node_kubernetes_io_instance_type": shape.instance_type, **place}
+            labels = {f"label_{key}": value for key, value in place.items()}
+            yield target.constant("kube_node_labels", {**node, **labels}, 1)
+        profiles = Counter(_resource(slot) for slot in machine.slots)
+        shared = 4 if shape.gpus == 2 and shape.part == "L4" else 1
+        for resource in sorted(profiles):
+            count = profiles[resource] if machine.is_mig else shape.gpus * shared
+            capacity = {**node, "resource": resource, "unit": "integer"}
+            yield target.constant("kube_node_status_capacity", capacity, count)
     for workload in fleet.workloads:
         for run in workload.runs:
             for number, (machine, slots) in enumerate(run.members):
-                yield from _pod(out, target, base, workload, run, number, machine, slots)
+                name = run.name.of_node(number)
+                if name.pod is not None:
+                    yield from _pod(out, target, base, workload, run, name, machine, slots)
+
+
+def _resource(slot: Slot) -> str:
+    return "nvidia_com_gpu" if slot.profile is None else "nvidia_com_mig_" + slot.profile.name.replace(".", "_")
+
+
+def _owner(kind: str, name: str) -> dict[str, object]:
+    return {"owner_kind": kind, "owner_name": name, "owner_is_controller": "true" if kind != "<none>" else "<none>"}
 
 
 def _pod(
-    out: Observed, target: _Target, base: dict[str, object], workload: Workload, run: Run, number: int,
+    out: Observed, target: _Target, base: dict[str, object], workload: Workload, run: Run, name: Name,
     machine: Machine, slots: list[Slot],
 ) -> Iterator[str]:  # fmt: skip
-    name = run.name.of_node(number)
-    if name.pod is None:
-        return
     span = (max(run.start // KUBE_SCRAPE, 0), min(-(-run.end // KUBE_SCRAPE), out.fleet.seconds // KUBE_SCRAPE))
-    uid = np.random.default_rng(sum(name.pod.encode()) * 7919 + workload.number).bytes(16).hex()
-    pod = {
-        **base,
-        "namespace": name.namespace,
-        "pod": name.pod,
-        "uid": f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}",
-    }
+    uid = np.random.default_rng(sum(str(name.pod).encode()) * 7919 + workload.number).bytes(16).hex()
+    space: dict[str, object] = {**base, "namespace": name.namespace}
+    pod = {**space, "pod": name.pod, "uid": f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}"}
     made = {"Deployment": "ReplicaSet", "InferenceService": "ReplicaSet", "CronJob": "Job", "Notebook": "StatefulSet"}
     kind = made.get(name.owner_kind, name.owner_kind)
-    if kind == "Pod":
-        kind, owner = "<none>", "<none>"
-    else:
-        owner = name.owner
+    kind, owner = ("<none>", "<none>") if kind == "Pod" else (kind, name.owner)
+    about = {"created_by_kind": kind, "created_by_name": owner, "host_ip": machine.address}
+    here = {"node": machine.name, "container": name.container}
+    gpus = {**here, "resource": _resource(slots[0]), "unit": "integer"}
+    cores = max(machine.shape.cores // max(machine.shape.gpus, 1) * len(slots) * 3 // 4, 1)
     began = out.fleet.start + run.start - run.since
-    constant = target.constant
-    yield constant(
-        "kube_pod_info",
-        {
-            **pod,
-            "node": machine.name,
-            "created_by_kind": kind,
-            "created_by_name": owner,
-            "host_ip": machine.address,
-            "priority_class": "default",
-        },
-        1,
-        span,
-    )
-    yield constant(
-        "kube_pod_owner", {**pod, "owner_kind": kind, "owner_name": owner, "owner_is_controller": "true"}, 1, span
-    )
-    yield constant("kube_pod_container_info", {**pod, "container": name.container, "image": name.image}, 1, span)
-    yield constant("kube_pod_start_time", pod, began, span)
-    yield constant("kube_pod_created", pod, began - 4, span)
-    yield constant("kube_pod_status_phase", {**pod, "phase": "Running"}, 1, span)
-    profile = slots[0].profile
-    resource = "nvidia_com_gpu" if profile is None else "nvidia_com_mig_" + profile.name.replace(".", "_")
-    for series in ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits"):
-        yield constant(
-            series,
-            {**pod, "node": machine.name, "container": name.container, "resource": resource, "unit": "integer"},
-            len(slots),
-            span,
-        )
-    cores = {**pod, "node": machine.name, "container": name.container, "resource": "cpu", "unit": "core"}
-    yield constant(
-        "kube_pod_container_resource_requests",
-        cores,
-        max(machine.shape.cores // max(machine.shape.gpus, 1) * len(slots) * 3 // 4, 1),
-        span,
-    )
-    space = {**base, "namespace": name.namespace}
+    facts: list[tuple[str, Mapping[str, object], float]] = [
+        ("info", {"node": machine.name, **about, "priority_class": "default"}, 1),
+        ("owner", {**_owner(kind, owner), "owner_is_controller": "true"}, 1),
+        ("container_info", {"container": name.container, "image": name.image}, 1),
+        ("start_time", {}, began),
+        ("created", {}, began - 4),
+        ("status_phase", {"phase": "Running"}, 1),
+        ("container_resource_requests", gpus, len(slots)),
+        ("container_resource_limits", gpus, len(slots)),
+        ("container_resource_requests", {**here, "resource": "cpu", "unit": "core"}, cores),
+    ]
+    for series, labels, value in facts:
+        yield target.constant(f"kube_pod_{series}", {**pod, **labels}, value, span)
     if kind == "ReplicaSet":
         above = name.owner.rsplit("-", 1)[0]
-        yield constant(
-            "kube_replicaset_owner",
-            {
-                **space,
-                "replicaset": name.owner,
-                "owner_kind": "Deployment",
-                "owner_name": above,
-                "owner_is_controller": "true",
-            },
-            1,
-            span,
-        )
+        labels = {**space, "replicaset": name.owner, **_owner("Deployment", above)}
+        yield target.constant("kube_replicaset_owner", labels, 1, span)
         if name.owner_kind == "InferenceService":
-            yield constant(
-                "kube_deployment_owner",
-                {
-                    **space,
-                    "deployment": above,
-                    "owner_kind": "InferenceService",
-                    "owner_name": name.base,
-                    "owner_is_controller": "true",
-                },
-                1,
-                span,
-            )
+            labels = {**space, "deployment": above, **_owner("InferenceService", name.base)}
+            yield target.constant("kube_deployment_owner", labels, 1, span)
     elif kind == "Job":
-        cron = name.owner_kind == "CronJob"
-        yield constant(
-            "kube_job_owner",
-            {
-                **space,
-                "job_name": name.owner,
-                "owner_kind": "CronJob" if cron else "<none>",
-                "owner_name": name.base if cron else "<none>",
-                "owner_is_controller": "true" if cron else "<none>",
-            },
-            1,
-            span,
-        )
+        above = ("CronJob", name.base) if name.owner_kind == "CronJob" else ("<none>", "<none>")
+        yield target.constant("kube_job_owner", {**space, "job_name": name.owner, **_owner(*above)}, 1, span)
+
+
+# Serving engine -> its series of running requests, of the KV cache in use, and of tokens.
+_ENGINES = {
+    "sglang": ("sglang:num_running_reqs", "sglang:token_usage", "sglang:generation_tokens_total"),
+    "vllm": ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "vllm:generation_tokens_total"),
+}
 
 
 def _engines(out: Observed) -> Iterator[str]:
     """What serving engines say of themselves, where their pods are scraped."""
     for workload, run, values in out.engines:
-        machine = run.members[0][0]
+        machine, engine = run.members[0][0], workload.archetype.engine or ""
         first = max(-(-(run.start - out.offsets[machine.name]) // SCRAPE), 0)
         count = len(values["running"])
-        stamps = (
-            (out.fleet.start + (first + np.arange(count)) * SCRAPE + out.offsets[machine.name] + 3) * 1000
-        ).astype(np.int64)
-        target = _Target(stamps, ~out.missed[machine.name][first : first + count])
+        seconds = out.fleet.start + (first + np.arange(count)) * SCRAPE + out.offsets[machine.name] + 3
+        target = _Target((seconds * 1000).astype(np.int64), ~out.missed[machine.name][first : first + count])
         about = {"namespace": run.name.namespace, "pod": run.name.pod, "container": run.name.container,
                  "instance": f"{machine.address}:8000", "job": "engines", "model_name": "llm"}  # fmt: skip
-        if workload.archetype.engine == "sglang":
-            names = {
-                "running": "sglang:num_running_reqs",
-                "kv": "sglang:token_usage",
-                "tokens": "sglang:generation_tokens_total",
-            }
-        elif workload.archetype.engine == "vllm":
-            names = {
-                "running": "vllm:num_requests_running",
-                "kv": "vllm:kv_cache_usage_perc",
-                "tokens": "vllm:generation_tokens_total",
-            }
-        else:
-            continue
-        for key, name in names.items():
+        for key, name in zip(("running", "kv", "tokens"), _ENGINES.get(engine, ()), strict=False):
             yield target.line(name, about, np.round(values[key].astype(np.float64), 5))
-        if workload.archetype.engine == "vllm":
+        if engine == "vllm":
             yield target.line("vllm:num_requests_waiting", about, np.maximum(values["running"] - 128, 0))

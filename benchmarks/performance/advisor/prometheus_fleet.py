@@ -4,7 +4,7 @@ Fills a VictoriaMetrics on loopback with nodes of eight GPUs at one sample a min
 prints wall time (the engine runs on the same cores), CPU time of both, which a busy machine does not blur, the memory
 of the advisor's process, and queries.
 
-    python -m skuwise.benchmarks.performance.advisor.prometheus_fleet --nodes 25 50 --days 7 --rules
+    python -m skuwise.benchmarks.performance.advisor.prometheus_fleet --nodes 25 50 --days 7
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from skuwise.advisor.telemetry.prometheus.promql import DCGM_GAUGES, rule_name
 
 from ...engine import victoria
 
@@ -36,31 +35,6 @@ GAUGES = {
     "DCGM_FI_PROF_PCIE_RX_BYTES": (5e6, 1e6),
 }  # fmt: skip
 VARIANTS = 16
-RULED = {
-    rule_name(gauge.measure, statistic): (gauge.names[0], np.mean if statistic == "mean" else np.max)
-    for gauge in DCGM_GAUGES
-    for statistic in ("mean", "max")
-    if statistic in gauge.statistics and gauge.names[0] in GAUGES
-}
-Fill = tuple[list[tuple[dict[str, str], str, int]], dict[str, list[np.ndarray]], np.ndarray]
-
-
-def fills(nodes: int, ts: np.ndarray, *, rules: bool) -> list[Fill]:
-    """What is written: series, their values by name and variant, and the moments; the rules' each five minutes."""
-    values = values_of(ts)
-    fills: list[Fill] = [(list(series_of(nodes)), values, ts)]
-    if rules:
-        ruled = {
-            rule: [how(value.reshape(-1, 5), axis=1) for value in values[gauge]] for rule, (gauge, how) in RULED.items()
-        }
-        series = [
-            ({**labels, "__name__": rule}, rule, variant)
-            for rule, (gauge, _) in RULED.items()
-            for labels, name, variant in series_of(nodes)
-            if name == gauge
-        ]
-        fills.append((series, ruled, ts[4::5]))
-    return fills
 
 
 def series_of(nodes: int) -> Iterator[tuple[dict[str, str], str, int]]:
@@ -96,13 +70,12 @@ def values_of(ts: np.ndarray) -> dict[str, list[np.ndarray]]:
     return out | {"one": [np.ones(len(ts))], "rate": [np.full(len(ts), 5e10)], "octets": [np.arange(len(ts)) * 4e3]}
 
 
-def lines_of(written: list[Fill]) -> Iterator[str]:
+def lines_of(nodes: int, ts: np.ndarray) -> Iterator[str]:
     """Lines of VictoriaMetrics' import API."""
-    for series, values, ts in written:
-        stamps = json.dumps((ts * 1000).astype(int).tolist())
-        texts = {name: [json.dumps(v.tolist()) for v in all_] for name, all_ in values.items()}
-        for labels, name, variant in series:
-            yield f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
+    stamps = json.dumps((ts * 1000).astype(int).tolist())
+    texts = {name: [json.dumps(v.tolist()) for v in variants] for name, variants in values_of(ts).items()}
+    for labels, name, variant in series_of(nodes):
+        yield f'{{"metric":{json.dumps(labels)},"values":{texts[name][variant]},"timestamps":{stamps}}}\n'
 
 
 def measure(url: str, days: float) -> tuple[float, float, float, dict[str, object]]:
@@ -127,29 +100,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[25, 50, 100])
     parser.add_argument("--days", type=float, nargs="+", default=[7])
-    parser.add_argument("--rules", action="store_true", help="with the recording rules' series, and without again")
     options = parser.parse_args()
-    print("nodes  days rules  samples filled s   advise s   its CPU s   engine CPU s  peak MB   queries")
+    print("nodes  days  samples filled s   advise s   its CPU s   engine CPU s  peak MB   queries")
     for nodes, days in itertools.product(options.nodes, options.days):
         end = time.time() // 3600 * 3600
         ts = np.arange(end - days * 86400 + EVERY, end + EVERY, EVERY)
-        for rules in (False, True) if options.rules else (False,):
-            with tempfile.TemporaryDirectory() as folder:
-                began = time.monotonic()
-                written = fills(nodes, ts, rules=rules)
-                with victoria(Path(folder), lines_of(written)) as (url, pid):
-                    process = psutil.Process(pid)
-                    filled = time.monotonic() - began
-                    before = sum(process.cpu_times()[:2])
-                    seconds, own_seconds, peak, source = measure(url, days)
-                    engines = sum(process.cpu_times()[:2]) - before
-            assert bool(source["recording_rules"]) == rules
-            samples = sum(len(series) * len(moments) for series, _, moments in written)
-            print(
-                f"{nodes:5} {days:5g} {'yes' if rules else 'no':>5} {samples / 1e6:8.1f}M "
-                f"{filled:8.0f} {seconds:10.1f} {own_seconds:11.1f} {engines:14.1f} {peak:9.0f} {source['queries']:9}",
-                flush=True,
-            )
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.monotonic()
+            with victoria(Path(folder), lines_of(nodes, ts)) as (url, pid):
+                process = psutil.Process(pid)
+                filled = time.monotonic() - began
+                before = sum(process.cpu_times()[:2])
+                seconds, own_seconds, peak, source = measure(url, days)
+                engines = sum(process.cpu_times()[:2]) - before
+        samples = len(ts) * sum(1 for _ in series_of(nodes))
+        print(
+            f"{nodes:5} {days:5g} {samples / 1e6:8.1f}M {filled:8.0f} {seconds:10.1f} {own_seconds:11.1f} "
+            f"{engines:14.1f} {peak:9.0f} {source['queries']:9}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -33,10 +33,8 @@ def training(rng: np.random.Generator, hours: float, step: int) -> Rows:
 def service(rng: np.random.Generator, hours: float, step: int) -> Rows:
     hour = np.arange(int(hours * 3600 / step)) * step / 3600
     load = 0.25 + 0.2 * np.sin(2 * np.pi * (hour - 9) / 24)
-    return {
-        "gpu_util": np.clip(load * rng.gamma(2, 0.5, len(hour)), 0, 1),
-        "mem_used_bytes": np.full(len(hour), 76 * GB),
-    }
+    util = np.clip(load * rng.gamma(2, 0.5, len(hour)), 0, 1)
+    return {"gpu_util": util, "mem_used_bytes": np.full(len(hour), 76 * GB)}
 
 
 def notebook(rng: np.random.Generator, hours: float, step: int, first_hour: float = 0.0) -> Rows:
@@ -49,9 +47,8 @@ def notebook(rng: np.random.Generator, hours: float, step: int, first_hour: floa
         sits = (hour // 24 == day) & (hour % 24 > begin) & (hour % 24 < begin + rng.uniform(6, 9))
         works = sits & (rng.random(len(hour)) < 0.15)
         engine[works] = rng.uniform(0.1, 0.9, works.sum())
-        cells = np.exp(
-            np.cumsum(np.where(works & (rng.random(len(hour)) < 0.3), rng.uniform(-0.1, 0.3, len(hour)), 0.0))
-        )
+        taken = np.where(works & (rng.random(len(hour)) < 0.3), rng.uniform(-0.1, 0.3, len(hour)), 0.0)
+        cells = np.exp(np.cumsum(taken))
         memory[sits] = np.minimum(2 * GB * cells[sits], 70 * GB)  # what the cells left
     return {"gpu_util": engine, "mem_used_bytes": memory}
 
@@ -62,12 +59,12 @@ MAKERS: Mapping[str, Callable[[np.random.Generator, float, int], Rows]] = {
 
 
 def judged(folder: Path, rows: Rows, step: int, kept: Mask | None = None) -> WorkloadVerdict:
-    """The verdict on a series whose rows tell their interval. `kept`: the rows that were scraped."""
+    """The verdict on a series whose rows have their interval. `kept`: the rows that were scraped."""
     lines = [",".join(("ts", "interval_seconds", "node", "gpu_index", "mem_total_bytes", *rows))]
     for n, values in enumerate(zip(*rows.values(), strict=True)):
         if kept is None or kept[n]:
-            told = ",".join(f"{max(value, 0.0):.6g}" for value in values)
-            lines.append(f"{MONDAY + (n + 1) * step},{step},n,0,{TOTAL},{told}")
+            cells = ",".join(f"{max(value, 0.0):.6g}" for value in values)
+            lines.append(f"{MONDAY + (n + 1) * step},{step},n,0,{TOTAL},{cells}")
     (folder / "s.csv").write_text("\n".join(lines) + "\n")
     (folder / "labels.csv").write_text("file,kind,gpu\ns.csv,training,H100-SXM5\n")
     (judged_series,) = judge_series(read_folder(folder))
@@ -76,7 +73,7 @@ def judged(folder: Path, rows: Rows, step: int, kept: Mask | None = None) -> Wor
 
 
 def is_right_or_abstains(verdict: WorkloadVerdict, kind: str) -> bool:
-    """Training and fine-tuning are told apart by length and size alone."""
+    """Training and fine-tuning differ by length and size alone."""
     if verdict.kind.label != "unknown":
         return verdict.kind.label == kind or {verdict.kind.label, kind} == {"training", "fine-tuning"}
     return verdict.kind.confidence < load_thresholds("kinds.yaml")["abstain_below"].value
@@ -95,16 +92,12 @@ def test_six_hours_make_a_modest_verdict_or_none(tmp_path: Path, kind: str) -> N
     assert not any("weekend" in said.text or "day before" in said.text for said in verdict.kind.evidence)
 
 
-def _outages(rng: np.random.Generator, count: int) -> Mask:
-    """One hour in ten was seen, and that whole."""
-    return np.repeat(rng.random(count // 60 + 1) < 0.1, 60)[:count]
-
-
 @pytest.mark.parametrize("kind", MAKERS)
 def test_nine_tenths_of_gaps_leave_a_right_verdict_or_none(tmp_path: Path, kind: str) -> None:
     rng = np.random.default_rng(33)
     rows = MAKERS[kind](rng, 168, 60)
-    kept = _outages(rng, len(rows["gpu_util"]))
+    # One hour in ten was seen, and that whole.
+    kept = np.repeat(rng.random(168 + 1) < 0.1, 60)[: 168 * 60]
     verdict = judged(tmp_path, rows, 60, kept)
     assert is_right_or_abstains(verdict, kind)
     assert verdict.kind.label != "idle"
@@ -124,9 +117,8 @@ HEADER = "ts,node,gpu_index,dram_active\n"
 
 def test_series_are_judged_beside_the_baseline_and_mistakes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--labelled", str(EXAMPLE), "--wrong"]) == 0
-    told = capsys.readouterr().out
-    assert "2 series of 1 owners" in told
-    assert "bottleneck: right 100.0% of 2, abstained 0.0%" in told
+    output = capsys.readouterr().out
+    assert "2 series of 1 owners" in output and "bottleneck: right 100.0% of 2, abstained 0.0%" in output
 
 
 @pytest.mark.parametrize(
@@ -159,7 +151,7 @@ TOLERANCE = 0.01  # of each share: two series of 191
 def test_kinds_of_owners_left_out_are_right_as_often_as_stated() -> None:
     judged = list(left_out.leave_owners_out(read_rows(), fit_rows, left_out.judge_features))
     stated = json.loads(left_out.FIGURES.read_text())
-    found = left_out.figures_by_window(judged)
-    assert found.keys() == stated.keys()
+    measured = left_out.figures_by_window(judged)
+    assert measured.keys() == stated.keys()
     for window, figures in stated.items():
-        assert found[window] == pytest.approx(figures, abs=TOLERANCE), window
+        assert measured[window] == pytest.approx(figures, abs=TOLERANCE), window

@@ -1,3 +1,4 @@
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
 """The pages of the plan and of incidents: what they show, what may be asked of them, how decisions are kept."""
 

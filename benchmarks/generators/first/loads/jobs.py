@@ -90,14 +90,8 @@ def waiting_for_one(rng: np.random.Generator, start: float, *, fabric: bool) -> 
     """Data-parallel training in which every rank but one waits for more than half of each step."""
     few = rng.random() < 0.5  # a ring with a few channels, or kernels that fill the GPU and poll
     exposed = rng.uniform(0.02, 0.05)
-    return draw(
-        rng,
-        start,
-        **drawn(
-            rng, RANGES["stragglers"]["waiting-for-one"], "few" if few else "other", "fabric" if fabric else "other"
-        ),
-        exposed_share=exposed,
-    )
+    cases = "few" if few else "other", "fabric" if fabric else "other"
+    return draw(rng, start, **drawn(rng, RANGES["stragglers"]["waiting-for-one"], *cases), exposed_share=exposed)
 
 
 class Alternating(Model):

@@ -62,16 +62,9 @@ def lightly_loaded(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Light:
     """A service with a request now and then: large enough a model that its weights rule each step."""
     wide = [m for m in serving.MODELS if m[0] * 2 <= 0.7 * gpus * gpu.sku.mem_bytes]
     slow = [m for m in wide if m[0] * 2 / gpus / gpu.sustained_bandwidth >= 4e-3] or wide[-1:] or [serving.MODELS[0]]
-    inner = serving.draw(
-        rng,
-        slow[int(rng.integers(0, len(slow)))],
-        **drawn(
-            rng,
-            RANGES["light-serving"]["lightly-loaded"],
-            "wide" if wide else "other",
-            "nvlink" if gpu.nvlink else "other",
-        ),
-    )
+    model = slow[int(rng.integers(0, len(slow)))]
+    cases = "wide" if wide else "other", "nvlink" if gpu.nvlink else "other"
+    inner = serving.draw(rng, model, **drawn(rng, RANGES["light-serving"]["lightly-loaded"], *cases))
     return Light(inner=inner, seed=salt(rng), **drawn(rng, RANGES["light-serving"]["lightly-loaded-1"]))
 
 
@@ -88,9 +81,18 @@ def standby(rng: np.random.Generator, inner: Model, *, load_seconds: float, dril
     )
 
 
-# (weights in bytes, active parameters, hidden size, layers with experts, all layers, experts a token, cache bytes a
-# token) of models that are served so, from their config.json: DeepSeek-V3 (FP8, compressed cache of 576 values a
+# Weights in bytes, active parameters, hidden size, layers with experts, all layers, experts a token, and cache bytes a
+# token of models that are served so, from their config.json: DeepSeek-V3 (FP8, compressed cache of 576 values a
 # layer), Qwen3-235B-A22B (FP8), Llama-4-Maverick (FP8).
+_FIELDS = (
+    "weight_bytes",
+    "active_parameters",
+    "hidden",
+    "expert_layers",
+    "layers",
+    "experts_per_token",
+    "cache_bytes",
+)
 _EXPERTS = (
     (671e9, 37e9, 7168, 58, 61, 8, 61 * 576 * 2),
     (235e9, 22e9, 4096, 94, 94, 8, 94 * 2 * 512 * 2),
@@ -167,21 +169,9 @@ class Experts(Model):
 def experts(rng: np.random.Generator, *, gpu: SimGpu, gpus: int, nodes: int, line_rate: float) -> Experts:
     """A model that fits the group, with enough requests that reading its experts fills most of a step."""
     fits = [m for m in _EXPERTS if m[0] / gpus <= 0.6 * gpu.sku.mem_bytes] or [min(_EXPERTS)]
-    weights, active, hidden, expert_layers, layers, chosen, cache = fits[int(rng.integers(0, len(fits)))]
-    return Experts(
-        seed=salt(rng),
-        weight_bytes=weights,
-        active_parameters=active,
-        hidden=hidden,
-        expert_layers=expert_layers,
-        layers=layers,
-        experts_per_token=chosen,
-        cache_bytes=cache,
-        **drawn(rng, RANGES["moe-serving"]["experts"]),
-        group_gpus=gpus,
-        group_nodes=nodes,
-        line_rate=line_rate,
-    )
+    size = dict(zip(_FIELDS, fits[int(rng.integers(0, len(fits)))], strict=True))
+    seed, group = salt(rng), {"group_gpus": gpus, "group_nodes": nodes, "line_rate": line_rate}
+    return Experts(seed=seed, **size, **drawn(rng, RANGES["moe-serving"]["experts"]), **group)
 
 
 class Prefilling(Model):
@@ -243,32 +233,22 @@ class Prefilling(Model):
         return at_work.astype(np.float64)
 
 
+_SIZE = ("parameters", "layers", "hidden", "kv_width")  # of `serving.MODELS`
+
+
 def prefill_heavy(rng: np.random.Generator, gpus: int, gpu: SimGpu, *, sends_line_rate: float = 0.0) -> Prefilling:
     """Online: classification, extraction, reranking or long documents, with answers of some tokens."""
     fits = [m for m in serving.MODELS if m[0] * 2 <= 0.7 * gpus * gpu.sku.mem_bytes] or [serving.MODELS[0]]
-    parameters, layers, hidden, kv_width = fits[int(rng.integers(0, len(fits)))]
-    return Prefilling(
-        seed=salt(rng),
-        parameters=parameters,
-        layers=layers,
-        hidden=hidden,
-        kv_width=kv_width,
-        **drawn(rng, RANGES["prefill"]["prefill-heavy"], "sends_line_rate" if sends_line_rate else "other"),
-        sends_line_rate=sends_line_rate,
-    )
+    size = dict(zip(_SIZE, fits[int(rng.integers(0, len(fits)))], strict=True))
+    seed = salt(rng)
+    given = drawn(rng, RANGES["prefill"]["prefill-heavy"], "sends_line_rate" if sends_line_rate else "other")
+    return Prefilling(seed=seed, **size, **given, sends_line_rate=sends_line_rate)
 
 
 def encoding(rng: np.random.Generator) -> Prefilling:
     """Offline: an encoder over a corpus, in full batches from the first document to the last."""
-    parameters, layers, hidden, kv_width = 7.1e9, 32, 4096, 1024  # an embedding model of 7B (Mistral's config.json)
-    return Prefilling(
-        seed=salt(rng),
-        parameters=parameters,
-        layers=layers,
-        hidden=hidden,
-        kv_width=kv_width,
-        **drawn(rng, RANGES["prefill"]["encoding"]),
-    )
+    size = dict(zip(_SIZE, (7.1e9, 32, 4096, 1024), strict=True))  # an embedding model of 7B (Mistral's config.json)
+    return Prefilling(seed=salt(rng), **size, **drawn(rng, RANGES["prefill"]["encoding"]))
 
 
 class Receiving(Model):

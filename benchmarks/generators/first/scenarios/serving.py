@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from skuwise.advisor.demo import builder, serving, training
 from skuwise.advisor.demo.builder import Placed
@@ -108,16 +110,9 @@ def batch_inference(b: Builder) -> None:
     def generates(rng: np.random.Generator, at: float) -> Model:  # noqa: ARG001
         return offline.sharded(rng, offline.generating(rng, 4, node.gpu))
 
+    queue: dict[str, Any] = {"kind": "batch-inference", "bottleneck": "hbm-bandwidth", "hours": (4, 60)}
     for half in ((0, 1, 2, 3), (4, 5, 6, 7)):
-        b.jobs(
-            "batch",
-            [(node, half)],
-            generates,
-            metadata,
-            kind="batch-inference",
-            bottleneck="hbm-bandwidth",
-            hours=(4, 60),
-        )
+        b.jobs("batch", [(node, half)], generates, metadata, **queue)
     (node,) = b.nodes("gpu-a10g-x4", 1, skus.A10G_4)
     metadata = slurm(node, _BATCH, "python3 embed.py --input corpus")
     for gpu, bottleneck in enumerate(("compute", "compute", "host-input", "host-input")):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from skuwise.advisor.demo import training
@@ -33,15 +34,13 @@ def single_gpu(b: Builder) -> None:
     )
     for sku, sensing in read:
         (node,) = b.nodes(skus.PREFIXES[sku], 1, sku, sensing=sensing)
+        metadata = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py --epochs 40")
         for gpu in node.whole:
-            metadata = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py --epochs 40")
             _train(b, "single", [(node, (gpu,))], jobs.on_one_gpu, metadata, "compute")
 
 
 def input_bound(b: Builder) -> None:
-    (node,) = b.nodes("gpu-h100", 1, skus.H100_ETHERNET)
-    metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _train(b, "starved", [(node, node.whole)], jobs.starved, metadata, "host-input", ("fix-first",))
+    _over(b, "starved", skus.H100_ETHERNET, jobs.starved, "host-input", ("fix-first",))
     (node,) = b.nodes("gpu-a10g-x4", 1, skus.A10G_4, sensing="dcgm")
     metadata = kubernetes(node, _SMALL, "torchrun --nproc-per-node=4 train.py")
     _train(b, "starved", [(node, node.whole)], jobs.starved, metadata, "host-input", ("fix-first",))
@@ -49,83 +48,61 @@ def input_bound(b: Builder) -> None:
 
 def ethernet(b: Builder) -> None:
     nodes = b.nodes("gpu-a10g-x4", 2, skus.A10G_4)
-    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=4 train.py")
     # A ring's hop carries what the node's NIC carries: 5 GB/s over a bus of 32 GB/s.
     share = nodes[0].ports[0].line_rate_bytes_per_second or 0.0
     over_pcie = 0.9 * share / nodes[0].gpu.sku.pcie_bytes_per_second
-
-    def drawn(rng: np.random.Generator, at: float) -> Model:
-        return jobs.over_ethernet(rng, at, over_pcie=over_pcie)
-
-    _train(
-        b, "ethernet", [(n, n.whole) for n in nodes], drawn, metadata, "network", ("under-tier",), hours=(14.0, 120.0)
-    )
+    drawn = partial(jobs.over_ethernet, over_pcie=over_pcie)
+    _over(b, "ethernet", nodes, drawn, "network", ("under-tier",), hours=(14.0, 120.0))
 
 
 def nvlink_bound(b: Builder) -> None:
     for sku in (skus.A100_ETHERNET, skus.B200_EFA):
-        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
-        metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 pretrain_gpt.py")
-        _train(b, "nvlink", [(node, node.whole)], jobs.between_gpus, metadata, "nvlink")
+        _over(b, "nvlink", sku, jobs.between_gpus, "nvlink", script="pretrain_gpt.py")
 
 
 def launch_bound(b: Builder) -> None:
     for sku in (skus.A10G_1, skus.T4_4):
         (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
+        metadata = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py")
         for gpu in node.whole:
-            metadata = slurm(node, (*_SMALL, *_EXAMPLES), "python3 train.py")
             _train(b, "launches", [(node, (gpu,))], jobs.small_kernels, metadata, "latency", ("fix-first",))
 
 
 def straggler(b: Builder) -> None:
-    nodes = b.nodes("gpu-h100-ib", 2, skus.H100_IB)
-    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
-    _straggle(b, nodes, metadata, fabric=True)
-    nodes = b.nodes("gpu-a100", 1, skus.A100_ETHERNET)
-    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _straggle(b, nodes, metadata, fabric=False)
+    for nodes in (b.nodes("gpu-h100-ib", 2, skus.H100_IB), b.nodes("gpu-a100", 1, skus.A100_ETHERNET)):
+        _straggle(b, nodes, slurm(nodes[0], (*_LARGE, *_EXAMPLES), _torchrun(nodes)), fabric=len(nodes) > 1)
 
 
 def throttled(b: Builder) -> None:
+    def drawn(rng: np.random.Generator, at: float) -> Model:
+        exposed = rng.uniform(0.02, 0.05)
+        return jobs.throttled(rng, training.draw(rng, at, exposed_share=exposed))
+
     for sku in (skus.H100_ETHERNET, skus.A100_ETHERNET):
-        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
-
-        def drawn(rng: np.random.Generator, at: float) -> Model:
-            exposed = rng.uniform(0.02, 0.05)
-            return jobs.throttled(rng, training.draw(rng, at, exposed_share=exposed))
-
-        metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-        _train(b, "throttled", [(node, node.whole)], drawn, metadata, "throttled", ("fix-first",))
+        _over(b, "throttled", sku, drawn, "throttled", ("fix-first",))
 
 
 def rdma_storage(b: Builder) -> None:
-    (node,) = b.nodes("gpu-h100-ib", 1, skus.H100_IB)
-
     def drawn(rng: np.random.Generator, at: float) -> Model:
         return jobs.rdma_storage(rng, training.draw(rng, at, checkpoint_over_network=False))
 
-    metadata = slurm(node, (*_LARGE, *_EXAMPLES), "torchrun --nproc-per-node=8 train.py")
-    _train(b, "rdma", [(node, node.whole)], drawn, metadata, "compute")
+    _over(b, "rdma", b.nodes("gpu-h100-ib", 1, skus.H100_IB), drawn, "compute")
 
 
 def telemetry_fault(b: Builder) -> None:
     """The counters die with an XID soon after a job begins, and stay so."""
+
+    def drawn(rng: np.random.Generator, at: float) -> Model:
+        dies = max(at, b.start) + rng.uniform(0.3, 3) * 3600
+        return jobs.Blinded(inner=training.draw(rng, at), since=dies)
+
     for sku in (skus.A100_ETHERNET, skus.L4_4):
-        (node,) = b.nodes(skus.PREFIXES[sku], 1, sku)
-
-        def drawn(rng: np.random.Generator, at: float) -> Model:
-            dies = max(at, b.start) + rng.uniform(0.3, 3) * 3600
-            return jobs.Blinded(inner=training.draw(rng, at), since=dies)
-
-        metadata = slurm(node, _LARGE, f"torchrun --nproc-per-node={len(node.gpus)} train.py")
-        _train(b, "blind", [(node, node.whole)], drawn, metadata, "unknown", ("telemetry-fault",))
+        _over(b, "blind", sku, drawn, "unknown", ("telemetry-fault",), names=_LARGE)
 
 
 def checkpoints(b: Builder) -> None:
     nodes = b.nodes("gpu-a100-ib", 2, skus.A100_IB)
-    metadata = slurm(nodes[0], (*_LARGE, *_EXAMPLES), "torchrun --nnodes=2 --nproc-per-node=8 train.py")
-    places = [(n, n.whole) for n in nodes]
-    _train(b, "checkpoints", places, jobs.with_heavy_checkpoints, metadata, "compute", hours=(20.0, 150.0))
+    _over(b, "checkpoints", nodes, jobs.with_heavy_checkpoints, "compute", hours=(20.0, 150.0))
 
 
 def evaluating(b: Builder) -> None:
@@ -172,11 +149,37 @@ def day_and_night(b: Builder) -> None:
     _change(b, "turns", node, drawn, metadata, other=("online-inference", "hbm-bandwidth"))
 
 
+Draw = Callable[[np.random.Generator, float], Model]
+
+
+def _torchrun(nodes: Sequence[SimNode], script: str = "train.py") -> str:
+    several = f"--nnodes={len(nodes)} " if len(nodes) > 1 else ""
+    return f"torchrun {several}--nproc-per-node={len(nodes[0].gpus)} {script}"
+
+
+def _over(
+    b: Builder,
+    what: str,
+    where: str | Sequence[SimNode],
+    drawn: Draw,
+    bottleneck: BottleneckLabel,
+    waste: tuple[str, ...] = (),
+    *,
+    script: str = "train.py",
+    names: tuple[str, ...] = (*_LARGE, *_EXAMPLES),
+    hours: tuple[float, float] = _DAYS,
+) -> None:
+    """Training on whole nodes of Slurm. `where`: the nodes, or the SKU of one."""
+    nodes = b.nodes(skus.PREFIXES[where], 1, where) if isinstance(where, str) else where
+    metadata = slurm(nodes[0], names, _torchrun(nodes, script))
+    _train(b, what, [(n, n.whole) for n in nodes], drawn, metadata, bottleneck, waste, hours=hours)
+
+
 def _train(
     b: Builder,
     what: str,
     places: Places,
-    drawn: Callable[[np.random.Generator, float], Model],
+    drawn: Draw,
     metadata: Told,
     bottleneck: BottleneckLabel,
     waste: tuple[str, ...] = (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -287,22 +288,17 @@ def queue(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Drawn:
 
 
 def _queue_by_steps(rng: np.random.Generator, gpus: int, gpu: SimGpu) -> Drawn:
-    sort = int(rng.integers(0, 4))
-    if sort == 0:
-        inner = offline.generating(rng, gpus, gpu)
-        name, bottleneck = "generating", "hbm-bandwidth"
-    elif sort == 1:
-        inner = online.encoding(rng)
-        name, bottleneck = "encoding", "compute"
-    elif sort == 2:
-        inner = offline.decoding_media(rng).but(duty=rng.uniform(0.1, 0.95))
-        name, bottleneck = "media", "host-input"
-    else:
-        inner = offline.offloaded(rng)
-        name, bottleneck = "offloaded", "pcie"
+    made: Sequence[tuple[str, BottleneckLabel, Callable[[], Model]]] = (
+        ("generating", "hbm-bandwidth", lambda: offline.generating(rng, gpus, gpu)),
+        ("encoding", "compute", lambda: online.encoding(rng)),
+        ("media", "host-input", lambda: offline.decoding_media(rng).but(duty=rng.uniform(0.1, 0.95))),
+        ("offloaded", "pcie", lambda: offline.offloaded(rng)),
+    )
+    name, bottleneck, draw = made[int(rng.integers(0, 4))]
+    inner = draw()
     model = offline.sharded(rng, inner) if rng.random() < 0.4 else inner
     held = Flat(level=rng.uniform(0.04, 0.97), load_seconds=log_uniform(rng, 20, 600))
-    return Drawn(Remembering(inner=model, held=held, context_power=context_power(rng, gpu)), name, bottleneck)  # type: ignore[arg-type]
+    return Drawn(Remembering(inner=model, held=held, context_power=context_power(rng, gpu)), name, bottleneck)
 
 
 def _worked_off(rng: np.random.Generator, sort: str) -> tuple[Steady, float]:

@@ -42,7 +42,7 @@ def holds(action: str, manifest: dict) -> None:
     spec = manifest["spec"]
     holder = spec.get("pytorchReplicaSpecs", {"Worker": spec})["Worker"]
     pod = holder["template"]["spec"]
-    (container,) = [entry for entry in pod["containers"] if entry["name"] != "proxy"]
+    (container,) = [held for held in pod["containers"] if held["name"] != "proxy"]
     match action:
         case "move-sku" | "swap-placement":
             assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "Standard_ND96is_H100_v5"
@@ -60,9 +60,7 @@ def holds(action: str, manifest: dict) -> None:
 
 
 @pytest.mark.parametrize("action", KUBERNETES_ACTIONS)
-@pytest.mark.parametrize(
-    ("text", "kind"), SAMPLES.items(), ids=lambda sample_text: sample_text.partition("kind: ")[2].split("\n")[0]
-)
+@pytest.mark.parametrize(("text", "kind"), SAMPLES.items(), ids=lambda text: text.partition("kind: ")[2].split("\n")[0])
 def test_a_patch_is_applied_and_undone_field_by_field(action: str, text: str, kind: str, tmp_path: Path) -> None:
     manifest = sample(text, action)
     made = patch_of(action, "kubernetes", ("chat.yaml", manifest))
@@ -86,17 +84,15 @@ def test_a_patch_without_the_manifest_is_applied_and_undone(action: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("action", "source_gpus", "target_gpus"),
+    ("action", "left", "other"),
     [("move-sku", 16, 24), ("reduce-gpus", 24, 8), ("release", 16, 8), ("consolidate", 24, 8)],
 )
-def test_quotas_of_a_cluster_queue_are_changed_and_restored(
-    action: str, source_gpus: int, target_gpus: int, tmp_path: Path
-) -> None:
+def test_quotas_of_a_cluster_queue_are_changed_and_restored(action: str, left: int, other: int, tmp_path: Path) -> None:
     made = patch_of(action, "kueue", ("queue.yaml", CLUSTER_QUEUE), flavor="h100-ib", target_flavor="h100")
     after = patched(tmp_path, CLUSTER_QUEUE, made.patch.text, "merge")
     (group,) = yaml.safe_load(after)["spec"]["resourceGroups"]
     quotas = [[(entry["name"], int(entry["nominalQuota"])) for entry in f["resources"]] for f in group["flavors"]]
-    assert quotas == [[("cpu", 960), ("nvidia.com/gpu", source_gpus)], [("cpu", 96), ("nvidia.com/gpu", target_gpus)]]
+    assert quotas == [[("cpu", 960), ("nvidia.com/gpu", left)], [("cpu", 96), ("nvidia.com/gpu", other)]]
     assert yaml.safe_load(patched(tmp_path, after, made.undo.text, "merge")) == plain(CLUSTER_QUEUE, tmp_path)
 
 

@@ -35,18 +35,18 @@ def test_nine_of_ten_verdicts_on_a_fleet_are_right(tmp_path: Path) -> None:
 
 def test_phases_are_those_of_the_truth(tmp_path: Path) -> None:
     report = simulate("phases", tmp_path / "phases.db", days=2, seed=3, until=UNTIL)
-    workloads = {w.id: w for w in judge(read_frame([tmp_path / "phases.db"]), rulebook()).workloads}
+    judged = {w.id: w for w in judge(read_frame([tmp_path / "phases.db"]), rulebook()).workloads}
     changing = {t.workload_id: t.phases for t in report.truths if isinstance(t, Truth) and t.phases}
     assert len(changing) == 2
     for id_, phases in changing.items():
-        spans = [(t, p, min(t.end, p.end) - max(t.start, p.start)) for t in phases for p in workloads[id_].phases]
+        spans = [(t, p, min(t.end, p.end) - max(t.start, p.start)) for t in phases for p in judged[id_].phases]
         right = [
             max(common, 0.0) * (p.bottleneck == t.bottleneck and (p.kind == "training") == (t.kind == "training"))
             for t, p, common in spans
         ]
         # An evaluation of half an hour does not rule its hour, and hours are all that is kept.
         assert sum(right) >= 0.85 * sum(max(common, 0.0) for *_, common in spans) > 0
-        assert len(workloads[id_].phases) > 1
+        assert len(judged[id_].phases) > 1
 
 
 @pytest.mark.parametrize("scenario", ["small", "mig", "batch"])
@@ -100,7 +100,7 @@ def test_a_plan_and_what_it_leaves_are_what_advise_counts(seed_of: Callable[[int
         assert plan.plan_usd_per_month is not None and plan.combined_usd_per_month is not None
         total = plan.plan_usd_per_month - plan.combined_usd_per_month + reserve + sum(left.values())
         assert total == pytest.approx(plan.advise_usd_per_month, abs=0.01), seed
-        # Each dollar that advise counts is in one place.
+        # Each dollar that advise counts has one place.
         counted = recoverable_of(given.reasoned)
         taken = {s.recommendation for s in plan.steps} & counted.keys()
         assert not taken & left.keys() and left.items() <= counted.items(), seed

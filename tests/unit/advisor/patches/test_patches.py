@@ -252,8 +252,8 @@ OBJECTS = st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4)
 
 @given(OBJECTS, OBJECTS)
 def test_a_merge_patch_leads_there_and_its_undo_back(before: dict, after: dict) -> None:
-    assert merged(before, difference(before, after, strategic=False)) == after
-    assert merged(after, difference(after, before, strategic=False)) == before
+    assert merged(before, difference(before, after, False)) == after
+    assert merged(after, difference(after, before, False)) == before
 
 
 @pytest.mark.parametrize(
