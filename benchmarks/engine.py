@@ -1,7 +1,5 @@
 """A VictoriaMetrics on loopback that holds a generated fleet, and the frame that is read from it."""
 
-from __future__ import annotations
-
 import shutil
 import urllib.request
 from collections.abc import Iterable, Iterator

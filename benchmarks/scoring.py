@@ -1,7 +1,5 @@
 """Scores of verdicts against labels: right, abstained, wrong, F1, calibration."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

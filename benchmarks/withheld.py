@@ -1,7 +1,5 @@
 """Frames with a part of what they show taken away, as a fleet that shows less would show them."""
 
-from __future__ import annotations
-
 import dataclasses
 from hashlib import sha256
 

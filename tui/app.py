@@ -1,7 +1,5 @@
 """The program of ``skuwise tui``: it holds the state, runs work on threads, and shows what pages ask for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Fits text from outside into cells of a terminal. Nothing here is read as markup."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from os.path import commonprefix

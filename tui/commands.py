@@ -1,7 +1,5 @@
 """``skuwise tui``. Textual is imported when it is clear that there is a terminal to draw on."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

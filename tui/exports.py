@@ -1,7 +1,5 @@
 """What a page shows, as CSV, JSON or Markdown: tables whole, not only the lines that fit; text as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

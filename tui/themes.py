@@ -5,8 +5,6 @@ The ramp is cividis, whose lightness rises evenly (Nunez, Anderton, Renslow 2018
 https://doi.org/10.1371/journal.pone.0199239), here at eleven steps. No screen conveys anything by color alone.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

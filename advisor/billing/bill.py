@@ -1,7 +1,5 @@
 """Sums up a billing export: hours, list and effective price of GPU nodes by SKU and region, and all other charges."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

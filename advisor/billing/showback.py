@@ -5,8 +5,6 @@ that several held at once (shared pool); hours without a holder (unallocated, dr
 price that the compute fabric adds is taken out of the used hours as a category; all other hours keep the whole price.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 

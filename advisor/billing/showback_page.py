@@ -2,8 +2,6 @@
 Cost and Usage, read in November 2026), split cost allocation. `BilledCost` is 0, so that invoices still add up; the
 cost is in `EffectiveCost`. `ProviderName` and `PublisherName` are for loaders of 1.2. Other columns: ``x_``."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

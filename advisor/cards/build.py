@@ -3,8 +3,6 @@
 Verdicts on waste need 30 hours of a series; what is said here of a shorter job are facts of that job alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

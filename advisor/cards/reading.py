@@ -1,7 +1,5 @@
 """Cards from a source of telemetry: of one job, of which only its own life is read, or of all jobs of a window."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,8 +2,6 @@
 is measured and labelled; each workload is judged whole and by behaviour; every GPU-hour is accounted for. A fleet is
 judged in groups of whole series (`core/frame_groups.py`), so that memory does not grow with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What the telemetry of a window says: verdicts of workloads, facts of nodes, every GPU-hour's place. No prices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """``skuwise advise``: what each workload is, what is wasted, and what to change."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

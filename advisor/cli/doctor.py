@@ -1,7 +1,5 @@
 """``skuwise doctor``: what telemetry a source has, and how to add what is missing."""
 
-from __future__ import annotations
-
 import time
 
 from ...rules.base.click_commands import command, format_option

@@ -1,7 +1,5 @@
 """``skuwise plan``: which nodes come back, when, in which order, and what if."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """``skuwise prices import EXPORT``: a price file from a billing export."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """``skuwise report``: the week's mails, as files (--preview) or sent (--send)."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace

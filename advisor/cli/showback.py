@@ -1,7 +1,5 @@
 """``skuwise showback``: what each team's GPUs cost, as rows for a FOCUS warehouse or a table."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

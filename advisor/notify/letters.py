@@ -1,7 +1,5 @@
 """The one builder of letters: a page as a mail (HTML, plain text, files) and as the JSON of a webhook."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

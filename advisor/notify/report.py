@@ -1,7 +1,5 @@
 """The weekly report: two weeks are read, and the letter of each team is previewed, or queued once and sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A matcher is a name, or its beginning and a star. No two of a kind may fit the s
 decides nothing; of the kinds the narrowest decides.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace

@@ -3,8 +3,6 @@
 The carriers: one SMTP server (STARTTLS or TLS with its certificate checked, AUTH), and the webhooks of teams.
 """
 
-from __future__ import annotations
-
 import re
 import smtplib
 import socket

@@ -1,7 +1,5 @@
 """Which target a recommendation has a patch for, the patch with its head, and the next step once it is accepted."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Mapping

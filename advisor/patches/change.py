@@ -1,7 +1,5 @@
 """What is to be changed: an accepted recommendation, with what was typed over what the ledger knows; and its patch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 variables by name (https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); all
 others only a JSON merge patch (RFC 7396), which replaces every list."""
 
-from __future__ import annotations
-
 import copy
 import shlex
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Only ``#SBATCH`` lines before the first command count (sbatch(1)); of an option that is given twice the last one does.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import shlex

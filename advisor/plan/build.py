@@ -1,8 +1,6 @@
 """From what was judged and recommended to the problem that a plan solves. What a plan reads of the advice and of the
 moves, it reads here, in `inputs` and `figures`."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a layout means in nodes, GPUs and dollars: drawn jointly, by node type, and beside what `advise` counts."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set

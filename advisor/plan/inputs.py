@@ -1,8 +1,6 @@
 """The fleet as input of a plan: pools of interchangeable nodes, services with their replicas, jobs, and the demand of
 both."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

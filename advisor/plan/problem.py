@@ -25,8 +25,6 @@ The rules that every layout keeps (the search, the model and the checker of the 
 Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for down to what the fleet can carry.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

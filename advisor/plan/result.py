@@ -1,8 +1,6 @@
 """A plan as frozen values. Names are those of the JSON, schema ``skuwise.fleet-plan/1`` (docs/plan.md). None is JSON's
 null: not known, or does not apply."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

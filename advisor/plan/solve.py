@@ -1,7 +1,5 @@
 """From a problem to a layout: a greedy search, then one CP-SAT model that starts from it and bounds it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter, defaultdict

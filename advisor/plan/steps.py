@@ -1,7 +1,5 @@
 """In which order a layout is reached: what frees most first, each step only where its room is there by then."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """A fleet or a demand that is not today's. What has no place yet stands on extra nodes, which are to buy or missing;
 emptying them brings most of all, so that the plan finds their work another place where there is one."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

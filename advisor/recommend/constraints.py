@@ -1,7 +1,5 @@
 """What forbids a move, each with its reason in words. In doubt a gate closes: what is not known is not assumed."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

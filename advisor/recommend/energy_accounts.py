@@ -1,8 +1,6 @@
 """Energy by workload, owner, node, GPU and fleet, and its cost: the site's price of power times its PUE, hour
 by hour, in no other sum (the price of a rented node holds its power); without a price there are no dollars."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """The things that recur: workloads of one series (a service with its replicas, a nightly job) taken together, with the
 GPUs they hold now and how they use them. Advice is about next month, so it is about them and not about one run."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ engine's time is latency (scales with the clock), the rest of the wall is host o
 u_k is multiplied by the ratio of the sustained rates (docs/method.md). Communication that is exposed is added.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

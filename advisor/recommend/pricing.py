@@ -6,8 +6,6 @@ node's lowest price in any region (or one that binds) and the target's highest: 
 only a node's shape names the provider, it may be owned: no list price without a region of the provider.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What became of a recommendation by later telemetry, and what its nodes cost since (docs/plan.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ no cash and no capacity. Of options that exclude one another, those count that b
 that is lost never raises the sum of what is left.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

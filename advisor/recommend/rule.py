@@ -1,7 +1,5 @@
 """What a waste rule is, and the making of a finding from what it saw."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """What a lower precision would change for a service: fewer GPUs a copy, by its weights and cache. No sum includes a
 lever: no counter shows whether answers stay good."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The one call that asks every waste rule, a site's own with them; what an exception sets aside; what is wasted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What if: one workload on a node, count, slice, clock and price that somebody chose, by the recommendations' model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What was not observed is named and never counts as zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable

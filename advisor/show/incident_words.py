@@ -3,8 +3,6 @@
 `short` cuts and cleans names for a mail; lists and screens clean what they print.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The ledger for people and programs: a table, one entry in full, and plain values for JSON."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What of an advice a page shows, and the commands that it prints."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

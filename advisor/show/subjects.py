@@ -1,7 +1,5 @@
 """The workload, finding or recommendation that an id or a name means."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Set
 

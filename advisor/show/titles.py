@@ -1,7 +1,5 @@
 """Titles: a recommendation as an action with its object and its gain, a finding as a resource, a fact and its cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple

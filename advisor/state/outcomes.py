@@ -1,7 +1,5 @@
 """What became of recommendations: events that telemetry adds to the ledger, and predicted against measured gains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 

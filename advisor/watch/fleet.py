@@ -1,7 +1,5 @@
 """A reading with its signs, as every rule of the watch gets it; how a sighting is made of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A script may end work on the answer, so it is idle only where all of the time was observed at rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

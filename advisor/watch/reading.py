@@ -1,7 +1,5 @@
 """The last hours of a fleet as arrays: made of a frame with rows of a minute, and one with rows of five before them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The rules of the watch: a reading of the last hours in, what is certain of it out. Pure: the same reading gives the
 same sightings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

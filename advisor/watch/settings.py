@@ -3,8 +3,6 @@
 What is read, whom mail goes to and by which server are those of ``[report]``; here stands what only the watch needs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

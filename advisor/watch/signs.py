@@ -1,8 +1,6 @@
 """What each GPU did in each span: it worked, it rested (by the judge of rest), it spun in a collective, or unknown; and
 what each workload did, by all of its GPUs, its own engine and its hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ with one reminder; its next end is only reported once it lasted. A job that stop
 last work has left the view, and its incident continues as that.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -11,8 +11,6 @@
 Seeds below 1000 are for reporting and are never read one by one. An abstention counts as not right.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys

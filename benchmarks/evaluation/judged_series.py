@@ -1,8 +1,6 @@
 """Labelled series judged as a user has them: as an agent's own database, or behind a Prometheus with dcgm-exporter's
 metrics. Names say nothing of what a series was."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence

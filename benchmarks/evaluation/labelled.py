@@ -3,8 +3,6 @@
 What is wrong with a file is said with its name and line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256

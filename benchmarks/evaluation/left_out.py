@@ -6,8 +6,6 @@ The shipped model is fitted on all owners of the table, so that judging their se
 fitted once without each owner, and the product's own judge says the kind of what was left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -5,8 +5,6 @@ GPU, is predicted with the curve and its errors calibrated on the others; a tabl
 since it was no part of the calibration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is printed of answers to labelled series: right, abstained and wrong, the errors that matter, calibration."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ kind, never which way. L2 penalties on the distance from weights that are expect
 scikit-learn's regression has no bounds and no such centre.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ in places the product of the parallelism of the experts (``tp_size`` 64 with exp
 GPUs of the line beside it), so that the experts' own figures show how many GPUs there are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -3,8 +3,6 @@
 The third generator (benchmarks/generators/third) is for judging alone and never comes in here. Names, commands and
 schedulers are taken away before anything is measured: what simulated people call their work must not be learnt."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import tempfile

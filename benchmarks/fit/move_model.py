@@ -7,8 +7,6 @@ error, every source with one voice, so that it holds for an unmeasured source. A
 SOURCES_MIN sources is at least as uncertain as all work together.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

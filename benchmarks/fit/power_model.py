@@ -7,8 +7,6 @@ were left out of the fit, by network and by GPU (conformal): the 80th percentile
 run it is that of the worst of the GPUs that were left out: each of the four is of another architecture.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -3,8 +3,6 @@
 Where a publication gives a shape in words ("follows the day"), the number stands for the shape, not for a reading.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

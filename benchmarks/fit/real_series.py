@@ -7,8 +7,6 @@ power alone, and seen in three ways (`WINDOWS`), since a run of an hour is seen 
 for that hour, in rows of an hour by those who ask for a day, and over days where it is run again and again.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import sys

@@ -5,8 +5,6 @@ rates, higher is faster. Optional: params, active_params, gpus, batch, input_tok
 absent, what the model's text says is taken (70B, TP8, 128/2048, ISL2048 bs1). Nothing else is known of a line.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tables of measured and published figures: read line by line, what cannot be used counted with its reason."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@ series is that of public repositories, not of a site: it is taken out, and SITE 
 calibrated (scikit-learn) on owners that were left out. The third generator never enters.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import sys

@@ -4,8 +4,6 @@ Textual's own thread workers are joined when the program ends, so that quitting 
 fleet.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A file is used only if it is unchanged (SHA-256), of this version, and of the same source, options and window.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

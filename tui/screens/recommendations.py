@@ -1,7 +1,5 @@
 """The recommendations, what each changes, and the decisions on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter

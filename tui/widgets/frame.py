@@ -1,7 +1,5 @@
 """What surrounds the data of a page: the bars at its edges, frames, texts drawn for a width, and windows over it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 

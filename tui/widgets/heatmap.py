@@ -1,7 +1,5 @@
 """A map of many small cells in named tiles, tiles in bands. It draws only the lines that are on the screen."""
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar

@@ -9,8 +9,6 @@ a workload held without use are allocated idle and keep its id; hours without wo
 not waste.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Facts of nodes: what they are, hours observed, links, fabrics, free GPUs, instances, and power at rest."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The verdict of each workload: its judgement and phases, what is missing, and what it used, row by row."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

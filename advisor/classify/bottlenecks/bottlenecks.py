@@ -8,8 +8,6 @@ Labels do not flicker: an answer that was yes stays yes until its measure falls 
 than some minutes is part of what was before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

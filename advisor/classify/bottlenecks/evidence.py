@@ -1,8 +1,6 @@
 """What is said of a bottleneck: the figures behind its label, the signatures that the field knows, and what an open one
 lacks. Figures are formed for all cases at once (`core.segments`), sentences only for what is shown."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ work that waits for launches, except for the bytes on the links. So silence must
 quiet and not busy. A node's wires are known where every port was read, or where it has no RDMA port.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

@@ -2,8 +2,6 @@
 absent. Means are weighted by observed seconds; "busy" rows are those not idle. Each feature is formed for all workloads
 at once: one by one, ten thousand short jobs took minutes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -9,8 +9,6 @@ compared with the GPU's own level: a low quantile while every counter is silent,
 never rested, `rules/resting_power.yaml` applies.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

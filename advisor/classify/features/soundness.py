@@ -1,8 +1,6 @@
 """Plausibility of telemetry: readings that cannot be measurements become missing, and are reported. Uses no SKU: power
 beyond rest is judged where the power at rest is known (`resting_power`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

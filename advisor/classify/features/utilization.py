@@ -6,8 +6,6 @@ middle of what was measured on others (matrix products 0.73 to 0.91 of the peak,
 `assumed_m`.
 """
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np

@@ -1,8 +1,6 @@
 """What engines, people and schedulers say about a workload, as clues to its kind, weighted by rules/kind_priors.yaml.
 Framework, image and command name the same program, so the first of them that is sure speaks alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

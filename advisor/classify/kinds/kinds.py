@@ -6,8 +6,6 @@ stated priors (clues.py), shapes of signals by weights fitted on real series and
 by length and number of GPUs alone: a verdict of either is as sure as that it is one of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

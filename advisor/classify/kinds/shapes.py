@@ -7,8 +7,6 @@ time, of a peak or a limit, never watts, bytes or a SKU's name. A shape without 
 opposite: what is missing speaks for nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet

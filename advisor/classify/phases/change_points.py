@@ -2,8 +2,6 @@
 sought that agrees with most of the time and turns seldom: a turn costs some hours of disagreement. The hours of one
 label, wherever they lie, are one behaviour, judged together."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter

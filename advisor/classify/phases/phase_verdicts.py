@@ -2,8 +2,6 @@
 computes otherwise is judged by its shape alone; one that waits for something else is the same kind of work. Runs too
 short by themselves take their kind from the other runs of their series."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ follow one another. Where two workloads hold a GPU at once, its figures count as
 shares of its use, else in equal parts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 declares it, its node's SKU has it, or a pod requested it. What was not observed stays in every count, with a reason. An
 instance's rows count for its GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

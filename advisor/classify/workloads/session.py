@@ -1,7 +1,5 @@
 """One workload of the window: who it is, which GPUs it held when, and the runs of its series."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

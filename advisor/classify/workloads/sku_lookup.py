@@ -1,8 +1,6 @@
 """Which catalog entry each GPU is, the peaks its rows are compared with, and the part of a GPU that a row covers. Sums
 over a fleet count whole GPUs: an hour of an instance is the hour of its part of the GPU; the rest is unallocated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The kinds of recommendation, in the order in which they are built and named here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ...core.advice_types import Recommendation

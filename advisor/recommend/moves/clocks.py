@@ -1,7 +1,5 @@
 """Lower clocks: at work, where the work takes little longer for less energy, and at rest, where nothing happens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Fewer GPUs for a demand that fewer carry: a lower count, or a slice of one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What comes before any move: fix the bottleneck of the work, or the telemetry that reports on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Other nodes for the same work: the same GPU without the fabric, or another GPU that the provider sells there."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property

@@ -1,7 +1,5 @@
 """Other places for the same work: half-empty nodes packed, and two workloads on nodes of the wrong kind swapped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

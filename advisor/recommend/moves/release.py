@@ -1,7 +1,5 @@
 """GPUs that work holds without use are given back: released for good, or switched off at fixed hours."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator

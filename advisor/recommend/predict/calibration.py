@@ -5,8 +5,6 @@ own factor b drawn from N(0, tau^2), the mean of b given the moves is sum(e_i / 
 sigma_i^2)) (Gelman et al., Bayesian Data Analysis, section 2.5). One move of sigma 0.16 counts for 26 %, ten for 78 %.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """GPUs for a model from the start: to train it, and to serve it, of GPUs whose sustained rates were measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

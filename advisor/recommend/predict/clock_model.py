@@ -2,8 +2,6 @@
 slows compute and latency only. A cap bites where the GPU draws more while its kernels run; below a knee the same work
 takes more energy again. The curve is fitted on measured runs (rules/power_model.yaml, docs/method.md)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,8 +1,6 @@
 """MIG instances: the same work on one, and how those of half-empty GPUs pack onto fewer, so that whole GPUs fall free.
 Memory and bandwidth of an instance are its memory slices over eight, its SMs their real count."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ reference GPU (`rules/move_profiles.yaml`). Parts are added. Within a matrix pro
 wins, softened. Launches and the latency of exchanges are shortened by no faster GPU. See docs/method.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What comes before any move: a bottleneck that no other GPU removes, and telemetry that contradicts itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """GPUs that nothing uses: free on a node, or held by work that does not use them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Links that are paid for and carry nothing: the fabric between nodes, and NVLink within."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """Too much of a GPU, or too many of them: a count above the demand, memory that stays free, and a clock that the work
 does not need (memory-bound serving, and compute that a cap slows little)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

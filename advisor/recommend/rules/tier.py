@@ -1,7 +1,5 @@
 """Nodes of the wrong kind: dearer than the work needs, or with links that it waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price

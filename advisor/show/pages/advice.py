@@ -1,7 +1,5 @@
 """The advice as a page: on a terminal two screens whatever the fleet, single sections in full, or the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from ....rules.catalog.types import Price

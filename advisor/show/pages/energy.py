@@ -1,7 +1,5 @@
 """Energy in words and tables: every figure with its unit and how it was measured, every dollar with its source."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One workload, finding or recommendation: the claim, the facts behind it, what would change it, and its money."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """A message about one incident (fact, next step, evidence, how to acknowledge it), or the worst of several by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...core.formatting import NONE, bare_hours, counted, usd

@@ -1,7 +1,5 @@
 """The card of one job, or a list of cards, as a page; and as JSON (schema ``skuwise.card/1``) and CSV."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 

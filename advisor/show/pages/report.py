@@ -1,8 +1,6 @@
 """A report of a week as one page of a mail: what to do, what changed, waste by team, and what accepted recommendations
 brought. Evidence, energy, prices and method stand on the whole page that goes with it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """GPUs, nodes and prices of the catalog as text and as JSON, every dollar with its source and its date."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec import to_builtins

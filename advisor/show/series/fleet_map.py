@@ -1,7 +1,5 @@
 """What each GPU of a fleet did on average over the window, and what its findings wasted hour by hour."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The health of the telemetry: the newest data of each node, and the metrics that are missing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One workload prepared for what-if questions: its group, its baseline and the power of its GPUs, computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ follows behind, in letters that are plain for a shell, sacct and CSV, and behind
 one zero byte, which gzip takes for padding. Python's decoder reads nothing beyond it.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import re

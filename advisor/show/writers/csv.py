@@ -3,8 +3,6 @@
 It is safe to open in a spreadsheet.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

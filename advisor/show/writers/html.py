@@ -1,7 +1,5 @@
 """A page as HTML: the mail, its styles inlined, and the page that stands alone. Everything it is given is escaped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """Pages in Markdown. Outside text is escaped: pipes, HTML, links, emphasis, headings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

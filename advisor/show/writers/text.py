@@ -3,8 +3,6 @@
 Outside text passes through `clean` and enters as `rich.text.Text`, which parses no markup.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import textwrap

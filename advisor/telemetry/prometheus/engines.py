@@ -3,8 +3,6 @@
 A row counts for the workload that held GPUs at the time as the pod that a series names; pods without GPUs for none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np

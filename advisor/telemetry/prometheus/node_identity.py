@@ -5,8 +5,6 @@ One preferred label is not enough: `Hostname` may be the exporter's pod, EKS cal
 node_exporter knows as a node counts before one that neither knows, whatever label holds it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

@@ -4,8 +4,6 @@ they name. A series of a GPU names a pod by its name, which several may have had
 the next one was created.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

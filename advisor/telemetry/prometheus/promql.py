@@ -6,8 +6,6 @@ differences are exact means however rarely they are scraped. Where the recording
 for the whole window, their five-minute means and maxima replace the samples.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

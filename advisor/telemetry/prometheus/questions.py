@@ -1,7 +1,5 @@
 """What a server has (its kind, exporters, metrics, window and intervals), and what is asked of it for a frame."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -3,8 +3,6 @@
 `fleet` here is every scene together, larger than the `fleet` of `skuwise simulate`.
 """
 
-from __future__ import annotations
-
 from .scenarios.catalog import SCENARIOS, SimulationReport, plan, plan_fleet, simulate
 
 __all__ = ["SCENARIOS", "SimulationReport", "plan", "plan_fleet", "simulate"]

@@ -1,7 +1,5 @@
 """Puts more sorts of work on more sorts of nodes than the demo: batch jobs, deployments, notebooks, MIG instances."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 

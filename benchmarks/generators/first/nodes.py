@@ -5,8 +5,6 @@ somebody runs a dcgm-exporter, means over 30 s of the fields that are on in its 
 default-counters.csv has tensor, DRAM and PCIe, but not SM_ACTIVE, SM_OCCUPANCY and NVLink).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Literal

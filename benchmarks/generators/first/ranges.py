@@ -1,7 +1,5 @@
 """The tables of `ranges.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

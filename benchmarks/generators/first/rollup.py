@@ -1,7 +1,5 @@
 """The demo's rollups, for measures that come by the page too: a dcgm-exporter's means, one in some 30 seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The nodes of the catalog that the scenarios are made of."""
 
-from __future__ import annotations
-
 H100_IB = "azure/Standard_ND96isr_H100_v5"
 H100_ETHERNET = "azure/Standard_ND96is_H100_v5"  # the same host, region and GPUs without the fabric
 H200_IB = "azure/Standard_ND96isr_H200_v5"

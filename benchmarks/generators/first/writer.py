@@ -1,7 +1,5 @@
 """Writes nodes as `skuwise.advisor.demo` does, or as a server has them that scrapes an exporter once a minute."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from zlib import crc32

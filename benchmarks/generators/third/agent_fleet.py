@@ -1,7 +1,5 @@
 """Single workloads, each on its own node or two, for 12 to 28 hours."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

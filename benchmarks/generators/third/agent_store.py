@@ -1,7 +1,5 @@
 """Workloads at one sample a second, as the agent stores them: a database a node, with rollups of minutes and hours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast

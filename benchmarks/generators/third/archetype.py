@@ -1,7 +1,5 @@
 """What an archetype is: how a sort of workload is drawn, and what is true of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Which findings a workload deserves, by the definitions of waste, from what was generated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

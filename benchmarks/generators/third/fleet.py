@@ -1,7 +1,5 @@
 """A fleet: workloads in a window, the nodes they stand on, and what is true of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

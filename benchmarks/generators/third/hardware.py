@@ -1,7 +1,5 @@
 """GPUs and nodes: figures of the vendors' tables and of measurements of contexts at rest."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 GB = 1e9

@@ -1,7 +1,5 @@
 """Notebooks, and GPUs that are held while nothing runs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .hardware import GB

@@ -1,7 +1,5 @@
 """Courses over time at one value a second: steps, days, queues, spans."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

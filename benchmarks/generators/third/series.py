@@ -1,7 +1,5 @@
 """Lines of VictoriaMetrics' import API for all that a fleet's Prometheus scrapes."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

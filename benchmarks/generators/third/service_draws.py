@@ -1,7 +1,5 @@
 """How serving, batch inference, notebooks and held GPUs are drawn."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The archetypes of serving, batch inference, notebooks and held GPUs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from . import service_draws as draw

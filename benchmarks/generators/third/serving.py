@@ -1,7 +1,5 @@
 """Serving: requests that come, batches that decode, and rest in between; and offline inference."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training and fine-tuning: steps of phases, and what comes between them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How training and fine-tuning are drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The archetypes of training and fine-tuning."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from . import training_draws as draw

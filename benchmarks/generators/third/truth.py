@@ -1,7 +1,5 @@
 """What is true of a fleet's workloads, found again by GPU and time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

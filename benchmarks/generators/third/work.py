@@ -1,7 +1,5 @@
 """What a workload does to its GPUs and hosts, a value a second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

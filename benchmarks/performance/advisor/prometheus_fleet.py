@@ -7,8 +7,6 @@ of the advisor's process, and queries.
     python -m skuwise.benchmarks.performance.advisor.prometheus_fleet --nodes 25 50 --days 7
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -7,8 +7,6 @@ together and mixes the kinds. Then the first 8, 16, 32 and 64 nodes are judged.
 Usage: python -m skuwise.benchmarks.performance.advisor.scale FOLDER [RUNS]
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

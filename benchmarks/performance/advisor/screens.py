@@ -5,8 +5,6 @@ Each run begins once without a cache and once with what that run left. Of one no
 Usage: python -m skuwise.benchmarks.performance.advisor.screens [RUNS] [DATABASE]
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

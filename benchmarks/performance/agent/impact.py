@@ -5,8 +5,6 @@
 Each round runs every mode once in random order, and a mode is compared with `off` of the same round.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

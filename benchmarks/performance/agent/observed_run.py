@@ -6,8 +6,6 @@ Seconds are counted from the start. One line of JSON goes to stdout: CPU seconds
 of the whole process and of the children that ended meanwhile, the ticks of the loop, and the process's resident bytes.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

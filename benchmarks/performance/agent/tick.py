@@ -13,8 +13,6 @@ Usage: python -m skuwise.benchmarks.performance.agent.tick [SECONDS], of the run
 comes every 300 s.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

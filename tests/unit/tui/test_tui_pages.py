@@ -1,5 +1,4 @@
-# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false, reportAttributeAccessIssue=false
 """The pages of the plan and of incidents: what they show, what may be asked of them, how decisions are kept."""
 
 from dataclasses import dataclass, field, replace

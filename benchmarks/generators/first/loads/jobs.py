@@ -1,7 +1,5 @@
 """Training of other kinds than the large dense one; and what happens to it: late ranks, other phases, throttling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

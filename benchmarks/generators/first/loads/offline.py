@@ -1,7 +1,5 @@
 """Work off a queue, shard after shard, day and night; and people who run a cell, look, think, and run another."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from skuwise.advisor.demo import serving

@@ -10,8 +10,6 @@ Prefill: a prompt's tokens go through the layers at once, as large matrix produc
 whatever the number of requests. Prompts come as people send them, so the GPU is busy in shares of the time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from skuwise.advisor.demo import serving
 from skuwise.advisor.demo.hardware import Floats, Load, Model, SimGpu

@@ -1,7 +1,5 @@
 """The scenarios: which nodes there are and what runs on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path

@@ -4,8 +4,6 @@ The other scenarios are scenes: batch inference sits where it usually sits. A mo
 learn the stage. Here kind, SKU, number of GPUs, memory and length are drawn apart from one another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

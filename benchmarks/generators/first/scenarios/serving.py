@@ -1,7 +1,5 @@
 """Which services, batch jobs and people use which nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which training runs where: on one GPU, starved, between nodes and GPUs, in small kernels, late, in phases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -4,8 +4,6 @@ Nothing is decisive: a service may hold memory at any level and rest all night, 
 training stop for an hour, a notebook may train. What differs between kinds is what an expert would go by.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Work of every sort, each with its model: services, queues, training and fine-tuning, people, held memory."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ half of them): at work in a third of the minutes or less, minutes that differ by
 hours at night, memory that moves with every other request by 13 to 25 %.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from types import SimpleNamespace
