@@ -1,10 +1,8 @@
 """The experiment behind the tests: work runs while the agent samples, and NVML is asked directly beside it."""
 
-import itertools
 import json
 import math
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pynvml
 from skuwise.agent.metrics import GPU_METRICS
 from skuwise.agent.model import Gpu, Tick
@@ -44,50 +43,44 @@ class PowerLog:
 
     def joules_between(self, uuid: str, start: float, end: float) -> float:
         """Energy drawn, interpolated between the readings next to each end. NaN where they do not reach so far."""
-        return self._joules_at(uuid, end) - self._joules_at(uuid, start)
+        times, joules, _ = zip(*self.readings[uuid], strict=True)
+        first, last = np.interp((start, end), times, joules, left=math.nan, right=math.nan)
+        return float(last - first)
 
     def mean_watts(self, uuid: str, start: float, end: float) -> float:
         """Mean of the power readings. NaN where there are none."""
         watts = [w for ts, _, w in self.readings.get(uuid, ()) if start <= ts <= end]
         return sum(watts) / len(watts) if watts else math.nan
 
-    def _joules_at(self, uuid: str, ts: float) -> float:
-        for (t0, j0, _), (t1, j1, _) in itertools.pairwise(self.readings.get(uuid, ())):
-            if t0 <= ts <= t1:
-                return j0 + (j1 - j0) * (ts - t0) / (t1 - t0) if t1 > t0 else j0
-        return math.nan
-
 
 @contextmanager
 def power_log(every_seconds: float = 0.1) -> Iterator[PowerLog]:
     """Poll every GPU's energy and power while the block runs."""
     readings: dict[str, list[tuple[float, float, float]]] = {}
-    stop = threading.Event()
+    stop, handles = threading.Event(), dict[str, Any]()
 
-    def poll(handles: Mapping[str, Any]) -> None:
+    def poll() -> None:
         while not stop.wait(every_seconds):
             for uuid, handle in handles.items():
                 joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3  # since the driver was loaded
                 readings[uuid].append((time.time(), joules, pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3))
 
     pynvml.nvmlInit()
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+        handles[str(pynvml.nvmlDeviceGetUUID(handle))] = handle
+    readings.update({uuid: [] for uuid in handles})
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
     try:
-        result = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
-        handles = {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in result}
-        readings.update({uuid: [] for uuid in handles})
-        thread = threading.Thread(target=poll, args=(handles,), daemon=True)
-        thread.start()
-        try:
-            yield PowerLog(readings)
-        finally:
-            stop.set()
-            thread.join()
+        yield PowerLog(readings)
     finally:
+        stop.set()
+        thread.join()
         pynvml.nvmlShutdown()
 
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
-_START_SECONDS = 30.0
 _EXIT_NOTHING = 3
 
 
@@ -126,7 +119,7 @@ def agent(database: Path, interval_seconds: float) -> Iterator[None]:
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        give_up = time.monotonic() + _START_SECONDS
+        give_up = time.monotonic() + 30.0
         while not _has_ticks(database):
             if process.poll() is not None or time.monotonic() > give_up:
                 raise SourceError(f"The agent did not start: {_tail(log)}", f"Read {log}.")
@@ -136,12 +129,8 @@ def agent(database: Path, interval_seconds: float) -> Iterator[None]:
         if process.poll() is not None:
             raise SourceError(f"The agent ended while it was needed: {_tail(log)}", f"Read {log}.")
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.terminate()
+        process.wait(timeout=60)
 
 
 def _has_ticks(database: Path) -> bool:

@@ -50,41 +50,12 @@ def _random(torch: Any, *shape: int, device: str = DEVICE, scale: float = 1.0) -
     return torch.empty(*shape, dtype=torch.bfloat16, device=device).normal_(0.0, scale)
 
 
-@dataclass(frozen=True)
-class Transformer:
-    """A decoder of `layers` blocks (attention of width d, MLP of 4 d), explicit attention, untied output."""
-
-    layers: int = 8
-    width: int = 2048
-    heads: int = 16
-    tokens: int = 1024
-    batch: int = 8
-    vocabulary: int = 16384
-
-    def matmul_parameters(self) -> int:
-        """Weights that multiply every token: 4 d^2 of attention, 8 d^2 of MLP a layer, and the output."""
-        return self.layers * 12 * self.width**2 + self.width * self.vocabulary
-
-    def forward_flops(self) -> int:
-        """2 FLOPs a weight and token; scores and values cost 2 T d each a token and layer (no causal skipping)."""
-        per_token = 2 * self.matmul_parameters() + self.layers * 2 * 2 * self.tokens * self.width
-        return self.batch * self.tokens * per_token
-
-    def step_flops(self) -> int:
-        """Forward and backward: each product comes back as two. The optimiser's elementwise work is not counted."""
-        return 3 * self.forward_flops()
-
-
-def matmul_flops(m: int, n: int, k: int) -> int:
-    return 2 * m * n * k
-
-
 def _matmul(torch: Any) -> Prepared:
     """One large bf16 matrix product after another."""
     n = 8192
     a, b = _random(torch, n, n), _random(torch, n, n)
     out = torch.empty_like(a)
-    flops = matmul_flops(n, n, n)
+    flops = 2 * n**3
     return Prepared(lambda: torch.matmul(a, b, out=out), {"flops": flops, "tensor_flops": flops})
 
 
@@ -113,24 +84,22 @@ def _decode(torch: Any) -> Prepared:
 
 
 def _train(torch: Any) -> Prepared:
-    """A small transformer: forward, backward and AdamW."""
-    shape = Transformer()
-    d, heads, head = shape.width, shape.heads, shape.width // shape.heads
+    """A small transformer (attention of width d, MLP of 4 d, untied output): forward, backward and AdamW."""
+    layers, d, heads, tokens, batch, vocabulary = 8, 2048, 16, 1024, 8, 16384
 
     def weight(rows: int, columns: int) -> Any:
         return _random(torch, rows, columns, scale=rows**-0.5).requires_grad_(True)
 
-    table = weight(shape.vocabulary, d)
-    blocks = [(weight(d, 3 * d), weight(d, d), weight(d, 4 * d), weight(4 * d, d)) for _ in range(shape.layers)]
-    output = weight(d, shape.vocabulary)
+    table = weight(vocabulary, d)
+    blocks = [(weight(d, 3 * d), weight(d, d), weight(d, 4 * d), weight(4 * d, d)) for _ in range(layers)]
+    output = weight(d, vocabulary)
     optimiser = torch.optim.AdamW([table, output, *(w for block in blocks for w in block)], lr=1e-4)
-    data = torch.randint(shape.vocabulary, (shape.batch, shape.tokens + 1), device=DEVICE)
+    data = torch.randint(vocabulary, (batch, tokens + 1), device=DEVICE)
 
     def attention(x: Any, qkv: Any, merge: Any) -> Any:
-        parts = (x @ qkv).view(shape.batch, shape.tokens, 3, heads, head).permute(2, 0, 3, 1, 4)
-        query, key, value = parts[0], parts[1], parts[2]
-        scores = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(head), dim=-1)
-        return (scores @ value).transpose(1, 2).reshape(shape.batch, shape.tokens, d) @ merge
+        query, key, value = (x @ qkv).view(batch, tokens, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+        scores = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(d // heads), dim=-1)
+        return (scores @ value).transpose(1, 2).reshape(batch, tokens, d) @ merge
 
     def step() -> None:
         x = table[data[:, :-1]]
@@ -143,7 +112,11 @@ def _train(torch: Any) -> Prepared:
         optimiser.step()
         optimiser.zero_grad()
 
-    flops = shape.step_flops()
+    # 2 FLOPs a token and weight (4 d^2 of attention and 8 d^2 of MLP a layer, and the output); scores and values cost
+    # 2 T d each a token and layer (no causal skipping). Backward each product comes back as two. The optimiser's
+    # elementwise work is not counted.
+    weights = layers * 12 * d**2 + d * vocabulary
+    flops = 3 * batch * tokens * (2 * weights + layers * 2 * 2 * tokens * d)
     return Prepared(step, {"flops": flops, "tensor_flops": flops})
 
 
@@ -163,7 +136,7 @@ def _input(torch: Any) -> Prepared:
         end.record()
         events.append((begin, end))
 
-    flops = matmul_flops(n, n, n)
+    flops = 2 * n**3
     return Prepared(
         step,
         {"flops": flops, "tensor_flops": flops, "host_to_device_bytes": count * 4},

@@ -1,10 +1,9 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
-A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["wants"]`` (whether a probe is wanted),
-``["close"]``, ``["live"]`` (GPM sample buffers held) and ``["calls", name]`` (how often an NVML function was called).
-At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t; a reading is asked for then and comes
-``late`` seconds later.
+A separate process, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
+``["open", t]``, ``["probe"]``, ``["read", t]``, ``["events", t, n]`` (those that came, once they are n), ``["wants"]``
+(whether a probe is wanted), ``["close"]``, ``["live"]`` (GPM sample buffers held) and ``["calls", name]`` (how often an
+NVML function was called). At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t.
 """
 
 import ctypes
@@ -12,9 +11,10 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
-from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.model import Absence, Event, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 from skuwise.tests.nvmlstub import LIBRARY, StubClock
@@ -43,23 +43,33 @@ def _probe(probe: Probe) -> dict[str, object]:
     return {"gpus": gpus, "capabilities": lines, "unnamed_gpus": probe.unnamed_gpus}
 
 
+def _events(driver: NvidiaDriver, count: int) -> list[dict[str, object]]:
+    (source,) = (source for source in driver.sources if source.name == "events")
+    events, ends = list[Event](), time.monotonic() + 50
+    while sum(event.count for event in events) < count and time.monotonic() < ends:
+        time.sleep(0.02)
+        events += source.read(_instant(0.0)).events
+    return [dataclasses.asdict(event) for event in events]
+
+
 def main() -> None:
-    clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"])) if "SKUWISE_NVML_CLOCK" in os.environ else None
-    reading_at = 0.0
-    driver = NvidiaDriver(1.0, MAX_GAP_SECONDS, now=lambda: reading_at)
+    clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"]))
+    instant = _instant(0.0)
+    driver = NvidiaDriver(1.0, MAX_GAP_SECONDS, now=lambda: instant.monotonic_seconds)
     for name, *arguments in json.load(sys.stdin):
         answer: object = None
-        if name in ("open", "read"):
-            reading_at = _instant(sum(arguments)).monotonic_seconds
-            if clock is not None:
-                clock.set(sum(arguments))
+        if name in ("open", "read", "events"):
+            instant = _instant(arguments[0])
+            clock.set(arguments[0])
         if name == "open":
-            driver.open(_instant(arguments[0]))
+            driver.open(instant)
             answer = dataclasses.asdict(driver.fault.of("source", "nvml")) if driver.fault else None
         elif name == "probe":
             answer = {source.name: _probe(source.probe()) for source in driver.sources}
         elif name == "read":
-            answer = {source.name: _reading(source.read(_instant(arguments[0]))) for source in driver.sources}
+            answer = {source.name: _reading(source.read(instant)) for source in driver.sources}
+        elif name == "events":
+            answer = _events(driver, arguments[1])
         elif name == "wants":
             answer = Sampler(driver.sources, 1.0, MAX_GAP_SECONDS).wants_probe
         elif name == "close":
