@@ -1,7 +1,7 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
 A separate process, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]``, ``["events", t, n]`` (those that came, once they are n), ``["wants"]``
+``["open", t]``, ``["probe"]``, ``["read", t]``, ``["events", t, n]`` (until n came), ``["wants"]``
 (whether a probe is wanted), ``["close"]``, ``["live"]`` (GPM sample buffers held) and ``["calls", name]`` (how often an
 NVML function was called). At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t.
 """
@@ -43,13 +43,14 @@ def _probe(probe: Probe) -> dict[str, object]:
     return {"gpus": gpus, "capabilities": lines, "unnamed_gpus": probe.unnamed_gpus}
 
 
-def _events(driver: NvidiaDriver, count: int) -> list[dict[str, object]]:
-    (source,) = (source for source in driver.sources if source.name == "events")
-    events, ends = list[Event](), time.monotonic() + 50
+def _events(driver: NvidiaDriver, count: int) -> dict[str, object]:
+    (source,), events, ends = driver.beside, list[Event](), time.monotonic() + 50
+    lines = _probe(source.probe())["capabilities"]
     while sum(event.count for event in events) < count and time.monotonic() < ends:
         time.sleep(0.02)
         events += source.read(_instant(0.0)).events
-    return [dataclasses.asdict(event) for event in events]
+    absences = _reading(source.read(_instant(0.0)))["absences"]
+    return {"lines": lines, "events": [dataclasses.asdict(event) for event in events], "absences": absences}
 
 
 def main() -> None:

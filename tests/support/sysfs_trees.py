@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from skuwise.agent.model import Gpu
+from skuwise.agent.model import Gpu, Instant, Reading
 
 IB_RATE = "400 Gb/sec (4X NDR)"
 BOOT_ID = "0f6f2a3e-7c1b-4f7e-9a55-2f4f9f6f1c11"
@@ -85,6 +85,16 @@ def put(path: Path, value: int | str | bytes) -> None:
         path.write_bytes(value)
     else:
         path.write_text(f"{value}\n")
+
+
+def at(seconds: float) -> Instant:
+    """A reading's instant, with a monotonic clock from 0."""
+    return Instant(1.8e9 + seconds, seconds)
+
+
+def reasons(reading: Reading) -> dict[str, str]:
+    """Why a metric is missing."""
+    return {absence.metric: absence.reason for absence in reading.absences}
 
 
 def gpus_on(bus_ids: Sequence[str]) -> Callable[[], list[Gpu]]:

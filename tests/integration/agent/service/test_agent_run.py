@@ -16,9 +16,8 @@ from skuwise.agent.service.control import ControlServer
 from skuwise.agent.store.writer import Writer
 from skuwise.tests.integration.agent.sources.test_nvml_truth import BUSY, first_values
 from skuwise.tests.nvmlstub import read_calls, stub_env
-from skuwise.tests.support.hanging_driver import Driver
 from skuwise.tests.support.sysfs_trees import dgx_like
-from skuwise.tests.unit.agent.service.test_driver import Told, opened
+from skuwise.tests.unit.agent.service.test_driver import Driver, Told, opened
 
 TRUTH = first_values(BUSY)
 HOPPER = "[gpu 0-1]\n" + "".join(f"{name} = {value:.12g}\n" for name, value in TRUTH.items())

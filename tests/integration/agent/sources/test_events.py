@@ -13,10 +13,9 @@ from skuwise.tests.support.sysfs_trees import dgx_like
 
 def drive_events(folder, scenario, count, **options):
     """The lines of the source, its events once `count` of them came, and its absences."""
-    steps = [["open", 0], ["probe"], ["events", 1, count], ["read", 2]]
-    _, probe, events, read = drive(folder, scenario, steps, **options)
-    absences = [[scope, subject, reason] for scope, subject, _, reason in read["events"]["absences"]]
-    return [[line[0], *line[2:]] for line in probe["events"]["capabilities"]], events, absences
+    answer = drive(folder, scenario, [["open", 0], ["events", 1, count]], **options)[1]
+    absences = [[scope, subject, reason] for scope, subject, _, reason in answer["absences"]]
+    return [[line[0], *line[2:]] for line in answer["lines"]], answer["events"], absences
 
 
 def test_events_name_their_gpu_kind_and_code(tmp_path):
