@@ -1,9 +1,9 @@
 """The agent's figures against what the work did. Needs a GPU and PyTorch (tests/hardware)."""
 
-from collections.abc import Sequence
+import math
 
 import pytest
-from skuwise.agent.model import Gpu, Tick
+from skuwise.agent.model import Gpu
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.tests.hardware.watched import Watch, Watched
@@ -17,35 +17,16 @@ def sku_of(gpu: Gpu) -> GpuSku:
     return load_catalog().gpu(gpu.sku or gpu.name) or pytest.skip(f"the catalog lacks {gpu.name}")
 
 
-def time_mean(ticks: Sequence[Tick], gpu_uuid: str, metric: str) -> float | None:
-    """Mean of a metric over the time it was there for; None where it never was."""
-    pairs = [(t.gpus[gpu_uuid][metric], t.interval_seconds) for t in ticks if metric in t.gpus.get(gpu_uuid, {})]
-    seconds = sum(weight for _, weight in pairs)
-    return sum(value * weight for value, weight in pairs) / seconds if seconds else None
-
-
-def tensor_flops_per_second(ticks: Sequence[Tick], gpu_uuid: str, sku: GpuSku) -> float | None:
-    """BF16 FLOP/s that `tensor_active` and the SM clock stand for: the product is taken tick by tick.
-
-    The catalog's dense rate holds at its reference clock, so the rate of a tick scales with its clock.
-    """
-    peak = sku.dense_flops.get("bf16")
-    total = seconds = 0.0
-    for tick in ticks:
-        values = tick.gpus.get(gpu_uuid, {})
-        if "tensor_active" in values and "sm_clock_hertz" in values:
-            total += values["tensor_active"] * values["sm_clock_hertz"] * tick.interval_seconds
-            seconds += tick.interval_seconds
-    return None if peak is None or not seconds else total / seconds / sku.tensor_reference_hertz * peak
-
-
-def mean(watched: Watched, metric: str) -> float:
-    """The mean of a metric of the GPU that worked; skips, with the recorded reason, where the agent never had it."""
-    value = time_mean(watched.ticks, watched.uuid, metric)
-    if value is None:
-        reasons = {reason for missing, reason in watched.absences if missing in (metric, "*")}
-        pytest.skip(f"{metric} is missing on this GPU: {', '.join(sorted(reasons)) or 'no reason recorded'}")
-    return value
+def mean(watched: Watched, *metrics: str) -> float:
+    """The mean of a metric of the GPU that worked, or of the product of several, over the time for which it was there;
+    skips, with the recorded reason, where the agent never had it."""
+    ticks = [(tick.gpus[watched.uuid], tick.interval_seconds) for tick in watched.ticks]
+    pairs = [(values, seconds) for values, seconds in ticks if all(metric in values for metric in metrics)]
+    if not pairs:
+        reasons = {reason for missing, reason in watched.absences if missing in (*metrics, "*")}
+        pytest.skip(f"{metrics} is missing on this GPU: {', '.join(sorted(reasons)) or 'no reason recorded'}")
+    total = sum(math.prod(values[metric] for metric in metrics) * seconds for values, seconds in pairs)
+    return total / sum(seconds for _, seconds in pairs)
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
@@ -55,11 +36,11 @@ def test_tensor_activity_times_clock_is_the_flop_rate(
 ) -> None:
     # tensor_active x SM clock is published to predict FLOP utilisation within 2 points (OFU, arXiv 2605.20799); the
     # wider bounds leave room for tiles that round up and for products that are not on the tensor pipe.
+    # The catalog's dense rate holds at its reference clock, so the rate of a tick scales with its clock.
     watched = watch(work, interval)
-    mean(watched, "tensor_active")
-    seen = tensor_flops_per_second(watched.ticks, watched.uuid, sku_of(watched.gpu))
-    done = watched.truth.per_second("tensor_flops")
-    assert seen == pytest.approx(done, rel=tolerance)
+    sku = sku_of(watched.gpu)
+    seen = mean(watched, "tensor_active", "sm_clock_hertz") / sku.tensor_reference_hertz * sku.dense_flops["bf16"]
+    assert seen == pytest.approx(watched.truth.per_second("tensor_flops"), rel=tolerance)
 
 
 @pytest.mark.parametrize("interval", INTERVALS)

@@ -64,6 +64,7 @@ def main() -> None:
             clock.set(arguments[0])
         if name == "open":
             driver.open(instant)
+            driver.beside[0].probe()  # it listens from here on
             answer = dataclasses.asdict(driver.fault.of("source", "nvml")) if driver.fault else None
         elif name == "probe":
             answer = {source.name: _probe(source.probe()) for source in driver.sources}
