@@ -32,11 +32,8 @@ def build(missing: Sequence[str] = (), into: Path | None = None) -> Path:
     the result is kept in this user's own folder under the temporary directory.
     """
     sources = sorted(_HERE.glob("*.c"))
-    # Some are defined by a macro.
-    names = {
-        name for path in sources for name in re.findall(r"\b(nvml[A-Z]\w+)\(|_GETTER\((nvml\w+),", path.read_text())
-    }
-    exported = {first or second for first, second in names}
+    texts = "".join(path.read_text() for path in sources)
+    exported = {*re.findall(r"\b(nvml[A-Z]\w+)\(", texts), *re.findall(r"_GETTER\((nvml\w+),", texts)}
     kept = sorted(name for name in exported if not any(fnmatch.fnmatchcase(name, pattern) for pattern in missing))
     digest = hashlib.sha256("\0".join([*_FLAGS, *kept]).encode())
     for path in [*sources, *sorted(_HERE.glob("*.h"))]:

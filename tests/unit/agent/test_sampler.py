@@ -130,11 +130,6 @@ def test_a_signal_ends_every_wait_whichever_thread_takes_it() -> None:
     assert signal.getsignal(signal.SIGTERM) != signals._note
 
 
-def step_signal(step_seconds: float, t: float, *, phase: float = 0.0) -> float:
-    """Work for 60 % of each step."""
-    return 0.9 if (t / step_seconds + phase) % 1.0 < 0.6 else 0.02
-
-
 def readings(
     step_seconds: float, seconds: float = 10.0, spacing: float = 0.104, jitter: float = 0.0, seed: int = 7
 ) -> list[BurstReading]:
@@ -144,7 +139,7 @@ def readings(
     while start < 100.0 + seconds:
         end = start + spacing + rng.uniform(0.0, jitter)
         points = [start + (end - start) * (i + 0.5) / 20 for i in range(20)]
-        busy = sum(step_signal(step_seconds, t) for t in points) / 20
+        busy = sum(0.9 if (t / step_seconds) % 1.0 < 0.6 else 0.02 for t in points) / 20
         values = {"sm_active": busy, "tensor_active": busy * 0.7, "dram_active": 0.4}
         values |= {"nvlink_rx_bytes_per_second": 1e9 * (1 - busy), "nvlink_tx_bytes_per_second": 2e9 * (1 - busy)}
         made.append(BurstReading(end, end - start, values, 5e9 * busy))
@@ -185,11 +180,9 @@ def test_noise_has_no_period_and_what_was_not_read_is_not_told() -> None:
     assert burst_of("GPU-1", 1.8e9, readings(0.8)[:19]) is None
 
 
-VLLM = {0.05: 10.0, 0.1: 90.0, 0.25: 100.0, 2.5: 100.0, inf: 100.0}
-
-
 def test_counts_at_an_edge_of_ours_are_kept_add_up_and_percentiles_lie_within_their_bucket() -> None:
-    counts, above = spread(VLLM) or (), spread({2.0: 1.0, inf: 10.0}) or (0.0,)
+    vllm = {0.05: 10.0, 0.1: 90.0, 0.25: 100.0, 2.5: 100.0, inf: 100.0}
+    counts, above = spread(vllm) or (), spread({2.0: 1.0, inf: 10.0}) or (0.0,)
     assert sum(counts[: LATENCY_EDGES.index(0.1) + 1]) == pytest.approx(90.0)
     # Half of the bucket from 50 to 100 ms; what lies above every edge counts as the last of ours.
     percentiles = [percentile(counts, 0.9), percentile(counts, 0.5), percentile(counts, 0.99), percentile(above, 0.9)]

@@ -77,7 +77,6 @@ def read(thread: DriverThread, seconds: float) -> Reading:
 
 
 def finish(thread: DriverThread) -> None:
-    """Wait until the outstanding job is done."""
     assert thread._job is not None and thread._job.done.wait(60)
 
 
