@@ -24,7 +24,6 @@ from typing import Any
 EXIT_NOTHING = 3
 _BF16 = 2  # bytes
 _MIB, _GIB = 2**20, 2**30
-_SYNC_EVERY_SECONDS = 0.25
 
 
 class UnavailableError(Exception):
@@ -173,12 +172,12 @@ def _held(torch: Any) -> Prepared:
         time.sleep(0.05)
         assert block is not None  # the closure keeps the allocation alive
 
-    return Prepared(wait, fixed={"held_bytes": 8 * _GIB, "flops": 0}, sync_each_step=True)
+    return Prepared(wait, fixed={"held_bytes": 8 * _GIB}, sync_each_step=True)
 
 
 def _idle(_: None) -> Prepared:
     """Nothing at all, no CUDA context."""
-    return Prepared(lambda: time.sleep(0.05), fixed={"flops": 0}, sync_each_step=True)
+    return Prepared(lambda: time.sleep(0.05), sync_each_step=True)
 
 
 WORKS: Mapping[str, Callable[[Any], Prepared]] = {
@@ -234,7 +233,7 @@ def _steps_between_syncs(step: Callable[[], object], sync: Callable[[], None]) -
         step()
     sync()
     each = max((time.perf_counter() - began) / 3, 1e-6)
-    return max(1, min(10_000, int(_SYNC_EVERY_SECONDS / each)))
+    return max(1, min(10_000, int(0.25 / each)))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from skuwise.agent.model import Absence, Event, Instant, Probe, Reading
+from skuwise.agent.model import Event, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 from skuwise.tests.nvmlstub import LIBRARY, StubClock
@@ -26,15 +26,12 @@ def _instant(seconds: float) -> Instant:
     return Instant(1_800_000_000.0 + seconds, 1000.0 + seconds)
 
 
-def _absence(entry: Absence) -> list[str]:
-    return [entry.scope, entry.subject, entry.metric, entry.reason]
-
-
 def _reading(reading: Reading) -> dict[str, object]:
     processes = None
     if reading.processes is not None:
         processes = [[process.gpu_uuid, process.pid, process.mem_used_bytes] for process in reading.processes]
-    return {"gpus": reading.gpus, "processes": processes, "absences": sorted(map(_absence, reading.absences))}
+    absences = sorted([absence.scope, absence.subject, absence.metric, absence.reason] for absence in reading.absences)
+    return {"gpus": reading.gpus, "processes": processes, "absences": absences}
 
 
 def _probe(probe: Probe) -> dict[str, object]:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from skuwise.tests.integration.agent.sources.test_nvml_truth import ONE, TWO, A
 from skuwise.tests.nvmlstub import read_calls
 from skuwise.tests.support.running_agent import GPUS, RunningAgent, until
 
-A = "GPU-00000000-0000-4000-8000-000000000000"
-ONE, TWO = "MIG-00000000-0000-4000-8000-000000000000", "MIG-00000000-0000-4000-8000-000000000001"
 Start = Callable[..., RunningAgent]
 
 

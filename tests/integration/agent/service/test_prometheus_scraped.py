@@ -10,25 +10,16 @@ import yaml
 from skuwise.advisor.telemetry.prometheus import promql as queries
 from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.tests.support.prometheus_engines import free_port, needed, running
-from skuwise.tests.support.running_agent import RunningAgent
+from skuwise.tests.support.running_agent import GPUS, RunningAgent
 
 SCRAPE = Path(__file__).parents[4] / "deploy" / "prometheus" / "scrape.yaml"
 # As the advisor forms a mean, but sooner. A rate needs two scrapes with the series in them.
 TENSOR = "rate(skuwise_gpu_tensor_active_{}seconds_total[20s])"
-GPUS = """[gpu 0-1]
-name = NVIDIA H100 80GB HBM3
-gpu_util = 0.9
-sm_active = 0.8
-tensor_active = 0.4
-dram_active = 0.3
-power_watts = 500
-mem_used_bytes = 34359738368
-"""
 
 
 def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_path: Path) -> None:
     needed("prometheus")
-    agent, server = RunningAgent(tmp_path, GPUS, "--listen", "0"), f"127.0.0.1:{free_port()}"
+    agent, server = RunningAgent(tmp_path, f"{GPUS}tensor_active = 0.4\n", "--listen", "0"), f"127.0.0.1:{free_port()}"
     page = urlsplit(agent.said("/metrics").split()[-1]).netloc
     # As it is shipped, but for the addresses and how often.
     scrape = yaml.safe_load(SCRAPE.read_text())
