@@ -142,8 +142,8 @@ def watch_work(name: str, interval_seconds: float, seconds: float, python: str, 
         raise SourceError("The database holds no tick of that window.", "Let the work run for longer.")
     ticks = []
     for ts, interval, *values in samples:
-        known = {metric: value for metric, value in zip(names, values, strict=True) if value is not None}
-        ticks.append(Tick(ts, interval, {uuid: known}))
+        present = {metric: value for metric, value in zip(names, values, strict=True) if value is not None}
+        ticks.append(Tick(ts, interval, {uuid: present}))
     absences = rows(database, "SELECT metric, reason FROM absences WHERE gpu_uuid = ?", (uuid,))
     index, gpu_name, sku = about[0]
     return Watched(Gpu(uuid, index, gpu_name, sku=sku), figures, ticks, absences, power[uuid])

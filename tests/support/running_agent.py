@@ -53,7 +53,7 @@ class RunningAgent:
         raise AssertionError(f"it ended without saying {words!r}: {heard}")
 
     def told(self, words: str) -> list[str]:
-        """What systemd was told, up to the datagram that has `words`."""
+        """What systemd heard, up to the datagram that has `words`."""
         assert self.manager is not None
         heard: list[str] = []
         while not heard or words not in heard[-1]:
