@@ -57,9 +57,9 @@ def test_a_hung_driver_makes_the_gpus_absent_and_is_read_again_once_it_answers(s
     assert agent.status()["state"] == "driver-hung"
     agent.clock.set(7.0)
     agent.said("read again")
+    ended = "SELECT count(DISTINCT gpu_uuid), count(until) = count(*) FROM absences WHERE reason = 'driver-hung'"
+    until(lambda: agent.rows(f"{ended} AND gpu_uuid IS NOT NULL") == [(2, 1)])
     assert agent.stop() == 0
-    absences = "FROM absences WHERE reason = 'driver-hung' AND gpu_uuid IS NOT NULL"
-    assert agent.rows(f"SELECT count(DISTINCT gpu_uuid), count(until) = count(*) {absences}") == [(2, 1)]
 
 
 @pytest.mark.parametrize(
