@@ -1,17 +1,14 @@
 """The experiment behind the tests: work runs while the agent samples, and NVML is asked directly beside it."""
 
-import itertools
 import json
-import math
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,10 @@ import pynvml
 from skuwise.agent.metrics import GPU_METRICS
 from skuwise.agent.model import Gpu, Tick
 from skuwise.rules.base.errors import NothingToDo, SourceError
+from skuwise.tests.support.stored_rows import rows
+
+WORKLOADS = Path(__file__).with_name("workloads.py")
+Power = list[tuple[float, float, float]]
 
 
 def no_gpu_reason() -> str | None:
@@ -37,84 +38,61 @@ def no_gpu_reason() -> str | None:
 
 
 @dataclass(frozen=True)
-class PowerLog:
-    """What NVML itself said of power, polled beside the agent: GPU UUID -> (Unix time, joules so far, watts now)."""
+class Watched:
+    """`figures`: what the work printed, known without asking the GPU's counters; `ticks`: of the GPU that worked, those
+    that lie wholly inside the counted work; `absences`: metric and reason of what the agent could not read of it;
+    `power`: what NVML itself said of it, polled beside the agent: Unix time, joules so far, watts now."""
 
-    readings: Mapping[str, Sequence[tuple[float, float, float]]]
-
-    def joules_between(self, uuid: str, start: float, end: float) -> float:
-        """Energy drawn, interpolated between the readings next to each end. NaN where they do not reach so far."""
-        return self._joules_at(uuid, end) - self._joules_at(uuid, start)
-
-    def mean_watts(self, uuid: str, start: float, end: float) -> float:
-        """Mean of the power readings. NaN where there are none."""
-        watts = [w for ts, _, w in self.readings.get(uuid, ()) if start <= ts <= end]
-        return sum(watts) / len(watts) if watts else math.nan
-
-    def _joules_at(self, uuid: str, ts: float) -> float:
-        for (t0, j0, _), (t1, j1, _) in itertools.pairwise(self.readings.get(uuid, ())):
-            if t0 <= ts <= t1:
-                return j0 + (j1 - j0) * (ts - t0) / (t1 - t0) if t1 > t0 else j0
-        return math.nan
-
-
-@contextmanager
-def power_log(every_seconds: float = 0.1) -> Iterator[PowerLog]:
-    """Poll every GPU's energy and power while the block runs."""
-    readings: dict[str, list[tuple[float, float, float]]] = {}
-    stop = threading.Event()
-
-    def poll(handles: Mapping[str, Any]) -> None:
-        while not stop.wait(every_seconds):
-            for uuid, handle in handles.items():
-                joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3  # since the driver was loaded
-                readings[uuid].append((time.time(), joules, pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3))
-
-    pynvml.nvmlInit()
-    try:
-        result = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
-        handles = {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in result}
-        readings.update({uuid: [] for uuid in handles})
-        thread = threading.Thread(target=poll, args=(handles,), daemon=True)
-        thread.start()
-        try:
-            yield PowerLog(readings)
-        finally:
-            stop.set()
-            thread.join()
-    finally:
-        pynvml.nvmlShutdown()
-
-
-WORKLOADS = Path(__file__).with_name("workloads.py")
-_START_SECONDS = 30.0
-_EXIT_NOTHING = 3
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What a workload printed. `figures`: known without asking the GPU's counters, absent where the work has no such
-    figure; `gpu_uuid`: the GPU that worked, None where none did or PyTorch does not say."""
-
+    gpu: Gpu
     figures: Mapping[str, float]
-    gpu_uuid: str | None
+    ticks: Sequence[Tick]
+    absences: Sequence[tuple[str, str]]
+    power: Power
 
     def per_second(self, *names: str) -> float:
         """The sum of the named figures over the time the work took."""
         return sum(self.figures[name] for name in names) / self.figures["seconds"]
 
 
-def run_work(name: str, seconds: float, python: str) -> Truth:
-    """Run one workload to its end. Raises NothingToDo where it cannot run here, SourceError where it fails."""
+Watch = Callable[[str, float], Watched]  # (workload, interval in seconds)
+
+
+@contextmanager
+def power_log(every_seconds: float = 0.1) -> Iterator[dict[str, Power]]:
+    """Poll every GPU's energy and power while the block runs."""
+    readings, handles, stop = dict[str, Power](), dict[str, Any](), threading.Event()
+
+    def poll() -> None:
+        while not stop.wait(every_seconds):
+            for uuid, handle in handles.items():
+                joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3  # since the driver was loaded
+                readings[uuid].append((time.time(), joules, pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3))
+
+    pynvml.nvmlInit()
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+        handles[str(pynvml.nvmlDeviceGetUUID(handle))] = handle
+    readings.update({uuid: [] for uuid in handles})
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        stop.set()
+        thread.join()
+        pynvml.nvmlShutdown()
+
+
+def run_work(name: str, seconds: float, python: str) -> dict[str, Any]:
+    """What one workload printed at its end. Raises NothingToDo where it cannot run here, SourceError where it fails."""
     command = [python, str(WORKLOADS), name, "--seconds", str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 300, check=False)
-    if done.returncode not in (0, _EXIT_NOTHING):
-        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
-        raise SourceError(f"The workload {name} failed: {last[0][:300]}.", f"Try it alone: {' '.join(command)}")
-    line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    line = json.loads((done.stdout.splitlines() or ["{}"])[-1])
     if "skipped" in line:
-        raise NothingToDo(f"The workload {name} cannot run here: {line['skipped']}.", "Name another Python: --python")
-    return Truth(line["truth"], line["gpu_uuid"])
+        raise NothingToDo(f"The workload {name} cannot run here: {line['skipped']}.", "Set HARDWARE_PYTHON.")
+    if done.returncode != 0:
+        raise SourceError(f"The workload {name} failed: {done.stderr[-300:]}.", f"Try it alone: {' '.join(command)}")
+    return line
 
 
 @contextmanager
@@ -126,81 +104,46 @@ def agent(database: Path, interval_seconds: float) -> Iterator[None]:
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        give_up = time.monotonic() + _START_SECONDS
+        give_up = time.monotonic() + 30.0
         while not _has_ticks(database):
             if process.poll() is not None or time.monotonic() > give_up:
-                raise SourceError(f"The agent did not start: {_tail(log)}", f"Read {log}.")
+                raise SourceError(f"The agent did not start: {log.read_text()[-300:]}", f"Read {log}.")
             time.sleep(0.1)
         yield
         time.sleep(2 * interval_seconds)  # the tick that ends after the work's last moment
         if process.poll() is not None:
-            raise SourceError(f"The agent ended while it was needed: {_tail(log)}", f"Read {log}.")
+            raise SourceError(f"The agent ended while it was needed: {log.read_text()[-300:]}", f"Read {log}.")
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.terminate()
+        process.wait(timeout=60)
 
 
 def _has_ticks(database: Path) -> bool:
     try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM host_samples)").fetchone()[0])
+        return bool(rows(database, "SELECT 1 FROM host_samples LIMIT 1"))
     except sqlite3.Error:
         return False  # no file, or no tables yet
-
-
-def _tail(log: Path) -> str:
-    return (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1][:300]
-
-
-@dataclass(frozen=True)
-class Watched:
-    """`ticks`: of the GPU that worked, those that lie wholly inside the counted work; `absences`: metric and reason of
-    what the agent could not read of it."""
-
-    truth: Truth
-    gpu: Gpu
-    ticks: list[Tick]
-    absences: frozenset[tuple[str, str]]
-    power: PowerLog
-
-    @property
-    def uuid(self) -> str:
-        return self.gpu.uuid
-
-
-Watch = Callable[[str, float], Watched]  # (workload, interval in seconds)
 
 
 def watch_work(name: str, interval_seconds: float, seconds: float, python: str, folder: Path) -> Watched:
     """Run the agent over one workload. Raises NothingToDo where the work cannot run here."""
     database = folder / "node.db"
     with agent(database, interval_seconds), power_log() as power:
-        truth = run_work(name, seconds, python)
-    uuid = truth.gpu_uuid or next(iter(power.readings))
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        gpu, ticks = read_ticks(connection, uuid, truth.figures["started_at"], truth.figures["ended_at"])
-        absences = connection.execute("SELECT metric, reason FROM absences WHERE gpu_uuid = ?", (uuid,))
-        return Watched(truth, gpu, ticks, frozenset(absences.fetchall()), power)
-
-
-def read_ticks(connection: sqlite3.Connection, uuid: str, since: float, until: float) -> tuple[Gpu, list[Tick]]:
-    """A GPU, and what a database holds of it in intervals that lie wholly in [since, until]. Raises SourceError where
-    that is nothing."""
-    connection.row_factory = sqlite3.Row
-    (about,) = connection.execute("SELECT * FROM gpus WHERE gpu_uuid = ? ORDER BY valid_from DESC LIMIT 1", (uuid,))
-    # A millisecond is the step in which intervals are stored.
-    inside = "gpu_uuid = ? AND ts - interval_seconds >= ? AND ts <= ? ORDER BY ts"
-    rows = connection.execute(f"SELECT * FROM gpu_samples WHERE {inside}", (uuid, since - 1e-3, until)).fetchall()
-    connection.row_factory = None
-    if not rows:
-        raise SourceError("The database holds no tick of that window.", "Let the work run for longer.")
+        work = run_work(name, seconds, python)
+    figures = work["truth"]
+    uuid = work["gpu_uuid"] or next(iter(power))  # PyTorch need not say which GPU worked
+    about = rows(database, "SELECT gpu_index, name, sku FROM gpus WHERE gpu_uuid = ? ORDER BY valid_from DESC", (uuid,))
     names = [metric.name for metric in GPU_METRICS]
-    ticks = [
-        Tick(row["ts"], row["interval_seconds"], {uuid: {n: row[n] for n in names if row[n] is not None}})
-        for row in rows
-    ]  # fmt: skip
-    return Gpu(uuid, about["gpu_index"], about["name"], sku=about["sku"]), ticks
+    query = f"SELECT ts, interval_seconds, {', '.join(names)} FROM gpu_samples WHERE gpu_uuid = ?"
+    # A millisecond is the step in which intervals are stored.
+    span = (uuid, figures["started_at"] - 1e-3, figures["ended_at"])
+    samples = rows(database, f"{query} AND ts - interval_seconds >= ? AND ts <= ? ORDER BY ts", span)
+    if not samples:
+        raise SourceError("The database holds no tick of that window.", "Let the work run for longer.")
+    ticks = []
+    for ts, interval, *values in samples:
+        present = {metric: value for metric, value in zip(names, values, strict=True) if value is not None}
+        ticks.append(Tick(ts, interval, {uuid: present}))
+    absences = rows(database, "SELECT metric, reason FROM absences WHERE gpu_uuid = ?", (uuid,))
+    index, gpu_name, sku = about[0]
+    return Watched(Gpu(uuid, index, gpu_name, sku=sku), figures, ticks, absences, power[uuid])

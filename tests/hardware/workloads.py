@@ -24,7 +24,6 @@ from typing import Any
 EXIT_NOTHING = 3
 _BF16 = 2  # bytes
 _MIB, _GIB = 2**20, 2**30
-_SYNC_EVERY_SECONDS = 0.25
 
 
 class UnavailableError(Exception):
@@ -50,41 +49,12 @@ def _random(torch: Any, *shape: int, device: str = DEVICE, scale: float = 1.0) -
     return torch.empty(*shape, dtype=torch.bfloat16, device=device).normal_(0.0, scale)
 
 
-@dataclass(frozen=True)
-class Transformer:
-    """A decoder of `layers` blocks (attention of width d, MLP of 4 d), explicit attention, untied output."""
-
-    layers: int = 8
-    width: int = 2048
-    heads: int = 16
-    tokens: int = 1024
-    batch: int = 8
-    vocabulary: int = 16384
-
-    def matmul_parameters(self) -> int:
-        """Weights that multiply every token: 4 d^2 of attention, 8 d^2 of MLP a layer, and the output."""
-        return self.layers * 12 * self.width**2 + self.width * self.vocabulary
-
-    def forward_flops(self) -> int:
-        """2 FLOPs a weight and token; scores and values cost 2 T d each a token and layer (no causal skipping)."""
-        per_token = 2 * self.matmul_parameters() + self.layers * 2 * 2 * self.tokens * self.width
-        return self.batch * self.tokens * per_token
-
-    def step_flops(self) -> int:
-        """Forward and backward: each product comes back as two. The optimiser's elementwise work is not counted."""
-        return 3 * self.forward_flops()
-
-
-def matmul_flops(m: int, n: int, k: int) -> int:
-    return 2 * m * n * k
-
-
 def _matmul(torch: Any) -> Prepared:
     """One large bf16 matrix product after another."""
     n = 8192
     a, b = _random(torch, n, n), _random(torch, n, n)
     out = torch.empty_like(a)
-    flops = matmul_flops(n, n, n)
+    flops = 2 * n**3
     return Prepared(lambda: torch.matmul(a, b, out=out), {"flops": flops, "tensor_flops": flops})
 
 
@@ -113,24 +83,22 @@ def _decode(torch: Any) -> Prepared:
 
 
 def _train(torch: Any) -> Prepared:
-    """A small transformer: forward, backward and AdamW."""
-    shape = Transformer()
-    d, heads, head = shape.width, shape.heads, shape.width // shape.heads
+    """A small transformer (attention of width d, MLP of 4 d, untied output): forward, backward and AdamW."""
+    layers, d, heads, tokens, batch, vocabulary = 8, 2048, 16, 1024, 8, 16384
 
     def weight(rows: int, columns: int) -> Any:
         return _random(torch, rows, columns, scale=rows**-0.5).requires_grad_(True)
 
-    table = weight(shape.vocabulary, d)
-    blocks = [(weight(d, 3 * d), weight(d, d), weight(d, 4 * d), weight(4 * d, d)) for _ in range(shape.layers)]
-    output = weight(d, shape.vocabulary)
+    table = weight(vocabulary, d)
+    blocks = [(weight(d, 3 * d), weight(d, d), weight(d, 4 * d), weight(4 * d, d)) for _ in range(layers)]
+    output = weight(d, vocabulary)
     optimiser = torch.optim.AdamW([table, output, *(w for block in blocks for w in block)], lr=1e-4)
-    data = torch.randint(shape.vocabulary, (shape.batch, shape.tokens + 1), device=DEVICE)
+    data = torch.randint(vocabulary, (batch, tokens + 1), device=DEVICE)
 
     def attention(x: Any, qkv: Any, merge: Any) -> Any:
-        parts = (x @ qkv).view(shape.batch, shape.tokens, 3, heads, head).permute(2, 0, 3, 1, 4)
-        query, key, value = parts[0], parts[1], parts[2]
-        scores = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(head), dim=-1)
-        return (scores @ value).transpose(1, 2).reshape(shape.batch, shape.tokens, d) @ merge
+        query, key, value = (x @ qkv).view(batch, tokens, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+        scores = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(d // heads), dim=-1)
+        return (scores @ value).transpose(1, 2).reshape(batch, tokens, d) @ merge
 
     def step() -> None:
         x = table[data[:, :-1]]
@@ -143,7 +111,11 @@ def _train(torch: Any) -> Prepared:
         optimiser.step()
         optimiser.zero_grad()
 
-    flops = shape.step_flops()
+    # 2 FLOPs a token and weight (4 d^2 of attention and 8 d^2 of MLP a layer, and the output); scores and values cost
+    # 2 T d each a token and layer (no causal skipping). Backward each product comes back as two. The optimiser's
+    # elementwise work is not counted.
+    weights = layers * 12 * d**2 + d * vocabulary
+    flops = 3 * batch * tokens * (2 * weights + layers * 2 * 2 * tokens * d)
     return Prepared(step, {"flops": flops, "tensor_flops": flops})
 
 
@@ -163,7 +135,7 @@ def _input(torch: Any) -> Prepared:
         end.record()
         events.append((begin, end))
 
-    flops = matmul_flops(n, n, n)
+    flops = 2 * n**3
     return Prepared(
         step,
         {"flops": flops, "tensor_flops": flops, "host_to_device_bytes": count * 4},
@@ -200,12 +172,12 @@ def _held(torch: Any) -> Prepared:
         time.sleep(0.05)
         assert block is not None  # the closure keeps the allocation alive
 
-    return Prepared(wait, fixed={"held_bytes": 8 * _GIB, "flops": 0}, sync_each_step=True)
+    return Prepared(wait, fixed={"held_bytes": 8 * _GIB}, sync_each_step=True)
 
 
 def _idle(_: None) -> Prepared:
     """Nothing at all, no CUDA context."""
-    return Prepared(lambda: time.sleep(0.05), fixed={"flops": 0}, sync_each_step=True)
+    return Prepared(lambda: time.sleep(0.05), sync_each_step=True)
 
 
 WORKS: Mapping[str, Callable[[Any], Prepared]] = {
@@ -261,7 +233,7 @@ def _steps_between_syncs(step: Callable[[], object], sync: Callable[[], None]) -
         step()
     sync()
     each = max((time.perf_counter() - began) / 3, 1e-6)
-    return max(1, min(10_000, int(_SYNC_EVERY_SECONDS / each)))
+    return max(1, min(10_000, int(0.25 / each)))
 
 
 def main(argv: list[str] | None = None) -> int:

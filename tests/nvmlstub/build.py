@@ -32,23 +32,16 @@ def build(missing: Sequence[str] = (), into: Path | None = None) -> Path:
     the result is kept in this user's own folder under the temporary directory.
     """
     sources = sorted(_HERE.glob("*.c"))
-    exported = [name for source in sources for name in re.findall(r"\b(nvml[A-Z]\w+)\(", source.read_text())]
-    kept = sorted({name for name in exported if not any(fnmatch.fnmatchcase(name, entry) for entry in missing)})
-    kept += [
-        name for name in _made_by_macro(sources) if not any(fnmatch.fnmatchcase(name, element) for element in missing)
-    ]
-    digest = hashlib.sha256("\0".join([*_FLAGS, *sorted(kept)]).encode())
+    texts = "".join(path.read_text() for path in sources)
+    exported = {*re.findall(r"\b(nvml[A-Z]\w+)\(", texts), *re.findall(r"_GETTER\((nvml\w+),", texts)}
+    kept = sorted(name for name in exported if not any(fnmatch.fnmatchcase(name, pattern) for pattern in missing))
+    digest = hashlib.sha256("\0".join([*_FLAGS, *kept]).encode())
     for path in [*sources, *sorted(_HERE.glob("*.h"))]:
         digest.update(path.read_bytes())
     folder = (into or _cache()) / digest.hexdigest()[:16]
     if not (folder / LIBRARY).exists():
         _compile(sources, kept, folder)
     return folder
-
-
-def _made_by_macro(sources: Sequence[Path]) -> list[str]:
-    names = [name for source in sources for name in re.findall(r"_GETTER\((nvml\w+),", source.read_text())]
-    return sorted(set(names))
 
 
 def _cache() -> Path:
@@ -76,9 +69,7 @@ def _compile(sources: Sequence[Path], exported: Sequence[str], folder: Path) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the NVML stub and print the folder for LD_LIBRARY_PATH.")
-    parser.add_argument(
-        "folder", nargs="?", type=Path, help="where to keep it (default: under the temporary directory)"
-    )
+    parser.add_argument("folder", nargs="?", type=Path, help="where to keep it (under the temporary directory)")
     parser.add_argument("--missing", nargs="*", default=(), metavar="NAME", help="functions the library shall lack")
     options = parser.parse_args()
     try:

@@ -1,10 +1,9 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
-A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["wants"]`` (whether a probe is wanted),
-``["close"]``, ``["live"]`` (GPM sample buffers held) and ``["calls", name]`` (how often an NVML function was called).
-At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t; a reading is asked for then and comes
-``late`` seconds later.
+A separate process, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
+``["open", t]``, ``["probe"]``, ``["read", t]``, ``["events", t, n]`` (until n came), ``["wants"]``
+(whether a probe is wanted), ``["close"]``, ``["live"]`` (GPM sample buffers held) and ``["calls", name]`` (how often an
+NVML function was called). At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t.
 """
 
 import ctypes
@@ -12,9 +11,10 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
-from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.model import Event, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 from skuwise.tests.nvmlstub import LIBRARY, StubClock
@@ -26,15 +26,12 @@ def _instant(seconds: float) -> Instant:
     return Instant(1_800_000_000.0 + seconds, 1000.0 + seconds)
 
 
-def _absence(entry: Absence) -> list[str]:
-    return [entry.scope, entry.subject, entry.metric, entry.reason]
-
-
 def _reading(reading: Reading) -> dict[str, object]:
     processes = None
     if reading.processes is not None:
         processes = [[process.gpu_uuid, process.pid, process.mem_used_bytes] for process in reading.processes]
-    return {"gpus": reading.gpus, "processes": processes, "absences": sorted(map(_absence, reading.absences))}
+    absences = sorted([absence.scope, absence.subject, absence.metric, absence.reason] for absence in reading.absences)
+    return {"gpus": reading.gpus, "processes": processes, "absences": absences}
 
 
 def _probe(probe: Probe) -> dict[str, object]:
@@ -43,23 +40,35 @@ def _probe(probe: Probe) -> dict[str, object]:
     return {"gpus": gpus, "capabilities": lines, "unnamed_gpus": probe.unnamed_gpus}
 
 
+def _events(driver: NvidiaDriver, count: int) -> dict[str, object]:
+    (source,), events, ends = driver.beside, list[Event](), time.monotonic() + 50
+    lines = _probe(source.probe())["capabilities"]
+    while sum(event.count for event in events) < count and time.monotonic() < ends:
+        time.sleep(0.02)
+        events += source.read(_instant(0.0)).events
+    absences = _reading(source.read(_instant(0.0)))["absences"]
+    return {"lines": lines, "events": [dataclasses.asdict(event) for event in events], "absences": absences}
+
+
 def main() -> None:
-    clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"])) if "SKUWISE_NVML_CLOCK" in os.environ else None
-    reading_at = 0.0
-    driver = NvidiaDriver(1.0, MAX_GAP_SECONDS, now=lambda: reading_at)
+    clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"]))
+    instant = _instant(0.0)
+    driver = NvidiaDriver(1.0, MAX_GAP_SECONDS, now=lambda: instant.monotonic_seconds)
     for name, *arguments in json.load(sys.stdin):
         answer: object = None
-        if name in ("open", "read"):
-            reading_at = _instant(sum(arguments)).monotonic_seconds
-            if clock is not None:
-                clock.set(sum(arguments))
+        if name in ("open", "read", "events"):
+            instant = _instant(arguments[0])
+            clock.set(arguments[0])
         if name == "open":
-            driver.open(_instant(arguments[0]))
+            driver.open(instant)
+            driver.beside[0].probe()  # it listens from here on
             answer = dataclasses.asdict(driver.fault.of("source", "nvml")) if driver.fault else None
         elif name == "probe":
             answer = {source.name: _probe(source.probe()) for source in driver.sources}
         elif name == "read":
-            answer = {source.name: _reading(source.read(_instant(arguments[0]))) for source in driver.sources}
+            answer = {source.name: _reading(source.read(instant)) for source in driver.sources}
+        elif name == "events":
+            answer = _events(driver, arguments[1])
         elif name == "wants":
             answer = Sampler(driver.sources, 1.0, MAX_GAP_SECONDS).wants_probe
         elif name == "close":

@@ -53,7 +53,7 @@ class RunningAgent:
         raise AssertionError(f"it ended without saying {words!r}: {heard}")
 
     def told(self, words: str) -> list[str]:
-        """What systemd was told, up to the datagram that has `words`."""
+        """What systemd heard, up to the datagram that has `words`."""
         assert self.manager is not None
         heard: list[str] = []
         while not heard or words not in heard[-1]:
@@ -82,7 +82,6 @@ class RunningAgent:
         return self.process.wait(timeout=30)
 
     def end(self) -> None:
-        """Let go of everything."""
         self.process.kill()
         self.process.wait(timeout=60)
         if self.process.stderr is not None:
@@ -93,7 +92,6 @@ class RunningAgent:
 
 
 def until(true: Callable[[], object]) -> None:
-    """Wait for it to become true."""
     ends = time.monotonic() + 60
     while not true():
         assert time.monotonic() < ends, "it did not come about"

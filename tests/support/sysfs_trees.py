@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from skuwise.agent.model import Gpu
+from skuwise.agent.model import Gpu, Instant, Reading
 
-IB_RATE = "400 Gb/sec (4X NDR)"
 BOOT_ID = "0f6f2a3e-7c1b-4f7e-9a55-2f4f9f6f1c11"
 
 
@@ -16,7 +15,7 @@ class Port:
 
     link_layer: str = "InfiniBand"
     state: str = "4: ACTIVE"
-    rate: str = IB_RATE
+    rate: str = "400 Gb/sec (4X NDR)"
     counters: Mapping[str, int | str] = field(
         default_factory=lambda: {"port_xmit_data": 0, "port_rcv_data": 0, "port_xmit_wait": 0}
     )
@@ -64,8 +63,8 @@ class Sysfs:
         link.symlink_to(home)
         return link
 
-    def counter(self, device: str, name: str, value: int | str, port: int = 1, folder: str = "counters") -> None:
-        put(self.root / "class/infiniband" / device / "ports" / str(port) / folder / name, value)
+    def counter(self, device: str, name: str, value: int | str, folder: str = "counters") -> None:
+        put(self.root / "class/infiniband" / device / "ports/1" / folder / name, value)
 
     def disk(self, name: str, *, physical: bool = True) -> None:
         home = self.root / "block" / name
@@ -85,6 +84,16 @@ def put(path: Path, value: int | str | bytes) -> None:
         path.write_bytes(value)
     else:
         path.write_text(f"{value}\n")
+
+
+def at(seconds: float) -> Instant:
+    """A reading's instant, with a monotonic clock from 0."""
+    return Instant(1.8e9 + seconds, seconds)
+
+
+def reasons(reading: Reading) -> dict[str, str]:
+    """Why a metric is missing."""
+    return {absence.metric: absence.reason for absence in reading.absences}
 
 
 def gpus_on(bus_ids: Sequence[str]) -> Callable[[], list[Gpu]]:

@@ -80,7 +80,6 @@ PAGES = "http://127.0.0.1:8000/metrics", "http://[::1]:8002/metrics"
         ("", {"SKUWISE_DCGM_INTERVAL": "15s"}, {"dcgm_interval_seconds": 15.0}),
         ("burst_every = 600", {"SKUWISE_BURST_SECONDS": "20s"}, {"burst_every_seconds": 600.0, "burst_seconds": 20.0}),
         ("burst_every = 0", {}, {"burst_every_seconds": 0.0}),
-        ("", {"SKUWISE_BURST_EVERY": "0"}, {"burst_every_seconds": 0.0}),
         ('keep_raw = "24h"\nmax_size = "1GiB"\nkeep_minutes = "30d"\nsnapshot_folder = "/srv/x"',
          {"SKUWISE_KEEP_HOURS": "365d", "SKUWISE_MAX_SIZE": "200MB"},
          {"snapshot_folder": Path("/srv/x"), "limits": Limits(86400, 30 * 86400, 365 * 86400, 200_000_000)}),

@@ -16,7 +16,6 @@ from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.sources.base import NOTHING_READ
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of
 from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, added, decode, encode, percentile, spread
-from skuwise.tests.support.stepped_clock import SteppedClock
 
 
 @dataclass
@@ -52,20 +51,23 @@ class Slow(Steady):
         self.asked("begin")
 
 
-class OddClock(SteppedClock):
-    """A clock that loses time during the given waits (`stalls`, as a slow tick would), or whose wall time is set in
-    them (`steps`)."""
+class SteppedClock(SystemClock):
+    """Moves only when it is waited on. It loses time during the given waits (`stalls`, as a slow tick would), or its
+    wall time is set in them (`steps`)."""
 
     def __init__(self, stalls: Mapping[int, float] | None = None, steps: Mapping[int, float] | None = None) -> None:
-        super().__init__(1_790_000_000.0)
+        super().__init__()
         self.stalls, self.steps = stalls or {}, steps or {}
-        self.waits = 0
+        self.waits, self.wall_seconds, self.monotonic_seconds = 0, 1_790_000_000.0, 0.0
+
+    def now(self) -> Instant:
+        return Instant(self.wall_seconds, self.monotonic_seconds)
 
     def wait_until(self, monotonic_seconds: float) -> None:
-        super().wait_until(monotonic_seconds)
         self.waits += 1
-        self.advance(self.stalls.get(self.waits, 0.0))
-        self._wall += self.steps.get(self.waits, 0.0)
+        passed = max(0.0, monotonic_seconds - self.monotonic_seconds) + self.stalls.get(self.waits, 0.0)
+        self.monotonic_seconds += passed
+        self.wall_seconds += passed + self.steps.get(self.waits, 0.0)
 
 
 def loop(
@@ -100,7 +102,7 @@ def test_earlier_sources_win_later_ones_fill_in_and_a_slow_one_is_waited_for_las
 
 
 def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
-    kept, stats = loop(Sampler([Steady("host")], 1.0, 10.0), OddClock({3: 2.5}), 8.0)
+    kept, stats = loop(Sampler([Steady("host")], 1.0, 10.0), SteppedClock({3: 2.5}), 8.0)
     assert [round(s.ts - 1_790_000_000.0, 3) for s in kept] == [1.0, 2.0, 5.5, 6.0, 7.0, 8.0]
     assert [round(s.interval_seconds, 3) for s in kept] == [1.0, 1.0, 3.5, 0.5, 1.0, 1.0]
     assert stats[-1].missed_ticks == 2
@@ -109,7 +111,7 @@ def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
 
 def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     steps: list[tuple[float, float]] = []
-    clock = OddClock(steps={3: -3600.0, 6: 0.2, 8: 3600.0})
+    clock = SteppedClock(steps={3: -3600.0, 6: 0.2, 8: 3600.0})
     kept, stats = loop(Sampler([Steady("host")], 1.0, 10.0), clock, 10.0, steps)
     assert [(round(step, 6), round(ts - 1_790_000_000.0, 6)) for step, ts in steps] == [
         (-3600.0, -3597.0), (3600.0, 8.2),  # 0.2 s between two ticks is slewing
@@ -128,11 +130,6 @@ def test_a_signal_ends_every_wait_whichever_thread_takes_it() -> None:
     assert signal.getsignal(signal.SIGTERM) != signals._note
 
 
-def step_signal(step_seconds: float, t: float, *, phase: float = 0.0) -> float:
-    """Work for 60 % of each step."""
-    return 0.9 if (t / step_seconds + phase) % 1.0 < 0.6 else 0.02
-
-
 def readings(
     step_seconds: float, seconds: float = 10.0, spacing: float = 0.104, jitter: float = 0.0, seed: int = 7
 ) -> list[BurstReading]:
@@ -142,7 +139,7 @@ def readings(
     while start < 100.0 + seconds:
         end = start + spacing + rng.uniform(0.0, jitter)
         points = [start + (end - start) * (i + 0.5) / 20 for i in range(20)]
-        busy = sum(step_signal(step_seconds, t) for t in points) / 20
+        busy = sum(0.9 if (t / step_seconds) % 1.0 < 0.6 else 0.02 for t in points) / 20
         values = {"sm_active": busy, "tensor_active": busy * 0.7, "dram_active": 0.4}
         values |= {"nvlink_rx_bytes_per_second": 1e9 * (1 - busy), "nvlink_tx_bytes_per_second": 2e9 * (1 - busy)}
         made.append(BurstReading(end, end - start, values, 5e9 * busy))
@@ -183,11 +180,9 @@ def test_noise_has_no_period_and_what_was_not_read_is_not_told() -> None:
     assert burst_of("GPU-1", 1.8e9, readings(0.8)[:19]) is None
 
 
-VLLM = {0.05: 10.0, 0.1: 90.0, 0.25: 100.0, 2.5: 100.0, inf: 100.0}
-
-
 def test_counts_at_an_edge_of_ours_are_kept_add_up_and_percentiles_lie_within_their_bucket() -> None:
-    counts, above = spread(VLLM) or (), spread({2.0: 1.0, inf: 10.0}) or (0.0,)
+    vllm = {0.05: 10.0, 0.1: 90.0, 0.25: 100.0, 2.5: 100.0, inf: 100.0}
+    counts, above = spread(vllm) or (), spread({2.0: 1.0, inf: 10.0}) or (0.0,)
     assert sum(counts[: LATENCY_EDGES.index(0.1) + 1]) == pytest.approx(90.0)
     # Half of the bucket from 50 to 100 ms; what lies above every edge counts as the last of ours.
     percentiles = [percentile(counts, 0.9), percentile(counts, 0.5), percentile(counts, 0.99), percentile(above, 0.9)]

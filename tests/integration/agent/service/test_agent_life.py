@@ -1,10 +1,8 @@
 """The agent's life from outside: a driver that hangs, pauses, reloads, events, MIG, a full disk, a kill."""
 
 import contextlib
-import json
 import os
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -13,11 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from skuwise.tests.integration.agent.sources.test_nvml_truth import ONE, TWO, A
 from skuwise.tests.nvmlstub import read_calls
 from skuwise.tests.support.running_agent import GPUS, RunningAgent, until
 
-A = "GPU-00000000-0000-4000-8000-000000000000"
-ONE, TWO = "MIG-00000000-0000-4000-8000-000000000000", "MIG-00000000-0000-4000-8000-000000000001"
 Start = Callable[..., RunningAgent]
 
 
@@ -60,12 +57,9 @@ def test_a_hung_driver_makes_the_gpus_absent_and_is_read_again_once_it_answers(s
     assert agent.status()["state"] == "driver-hung"
     agent.clock.set(7.0)
     agent.said("read again")
+    ended = "SELECT count(DISTINCT gpu_uuid), count(until) = count(*) FROM absences WHERE reason = 'driver-hung'"
+    until(lambda: agent.rows(f"{ended} AND gpu_uuid IS NOT NULL") == [(2, 1)])
     assert agent.stop() == 0
-    (gap,) = agent.rows("SELECT max(gap) FROM (SELECT ts - lag(ts) OVER (ORDER BY ts) AS gap FROM gpu_samples)")
-    (others,) = agent.rows("SELECT max(gap) FROM (SELECT ts - lag(ts) OVER (ORDER BY ts) AS gap FROM host_samples)")
-    assert float(str(gap[0])) > 3 > float(str(others[0]))  # the rest went on
-    absences = "FROM absences WHERE reason = 'driver-hung' AND gpu_uuid IS NOT NULL"
-    assert agent.rows(f"SELECT count(DISTINCT gpu_uuid), count(until) = count(*) {absences}") == [(2, 1)]
 
 
 @pytest.mark.parametrize(
@@ -87,37 +81,21 @@ def test_the_agent_ends_whatever_call_hangs(start: Start, call: str, hangs: str)
     assert agent.stop() == 0
 
 
-def test_a_pause_outlives_a_restart(start: Start) -> None:
+def test_a_pause_outlives_a_restart_and_the_socket_is_for_the_owner_and_the_group(start: Start) -> None:
     agent = start()
     agent.said("2 GPUs")
+    assert stat.S_IMODE(agent.socket.stat().st_mode) == 0o660
     agent.ask("pause")
     agent.process.kill()
     agent.process.wait(timeout=60)
-    again = start()
-    again.said("sampling")
-    assert again.status()["state"] == "paused"
-    again.ask("resume")
-    until(lambda: again.status()["state"] == "reading")
-    until(lambda: len(again.rows("SELECT gpu_uuid FROM gpus WHERE valid_to IS NULL")) == 2)
-    assert again.stop() == 0
-
-
-def test_the_socket_is_for_the_owner_and_the_group_alone(start: Start, tmp_path: Path) -> None:
     agent = start()
     agent.said("sampling")
-    assert stat.S_IMODE(agent.socket.stat().st_mode) == 0o660
-    for nonsense in (b"\n", b"[1]\n", b'{"command": "format"}\n', b"x" * 9000):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(60)
-            client.connect(str(agent.socket))
-            with contextlib.suppress(BrokenPipeError):
-                client.sendall(nonsense)
-            with contextlib.suppress(ConnectionResetError):
-                assert json.loads(client.recv(4096))["ok"] is False
+    assert agent.status()["state"] == "paused"
+    agent.ask("resume")
+    until(lambda: agent.status()["state"] == "reading")
+    until(lambda: len(agent.rows("SELECT gpu_uuid FROM gpus WHERE valid_to IS NULL")) == 2)
     assert agent.stop() == 0
     assert not agent.socket.exists()
-    nobody = agent.ask("status", check=False)
-    assert nobody.returncode == 1 and "No agent listens" in nobody.stderr and "Traceback" not in nobody.stderr
 
 
 def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(start: Start) -> None:
@@ -137,7 +115,7 @@ def test_sighup_takes_new_settings_and_keeps_the_old_ones_where_they_are_wrong(s
     assert agent.rows("SELECT cluster FROM nodes") == [("train-7",)]
 
 
-def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start: Start) -> None:
+def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart(start: Start) -> None:
     version = "[system]\ndriver = 570.86.15\n"
     (first := start(version + GPUS, supervised=True)).said("2 GPUs")
     assert first.stop() == 0
@@ -148,11 +126,7 @@ def test_a_driver_changed_under_the_agent_makes_it_end_for_a_restart_once(start:
     agent = start(version + GPUS, supervised=True)
     assert "580.1.2" in agent.said("Stopping for a restart")
     assert agent.process.wait(timeout=30) == 1
-    agent.end()
     assert len(agent.rows("SELECT 1 FROM absences WHERE reason = 'self-restart'")) == 1
-    again = start(version + GPUS, supervised=True)
-    assert "within the last hour" in again.said("does not restart itself")
-    assert again.stop() == 0
 
 
 def test_a_pause_lets_go_of_the_driver_and_its_events_and_resume_takes_them_up(start: Start) -> None:
@@ -225,5 +199,3 @@ def test_a_start_on_a_disk_that_takes_nothing_samples_and_recovers(start: Start,
     ((since, ended),) = agent.rows(f"SELECT since, until FROM absences WHERE reason = '{fault}'")
     assert float(str(since)) < mended_at <= float(str(ended))
     assert len(agent.rows(f"SELECT DISTINCT ts FROM host_samples WHERE ts < {mended_at}")) >= 5
-    assert agent.rows("SELECT count(*) FROM absences WHERE reason = 'ticks-lost'") == [(0,)]
-    assert agent.rows("PRAGMA integrity_check") == [("ok",)]

@@ -2,83 +2,68 @@
 
 import contextlib
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from skuwise.__main__ import main
 from skuwise.agent.base.self_command import child_command
 from skuwise.agent.model import Node, Tick
 from skuwise.agent.service.control import ControlServer
 from skuwise.agent.store.writer import Writer
 from skuwise.tests.integration.agent.sources.test_nvml_truth import BUSY, first_values
-from skuwise.tests.nvmlstub import read_calls, stub_env
-from skuwise.tests.support.hanging_driver import Driver
-from skuwise.tests.support.sysfs_trees import dgx_like
-from skuwise.tests.unit.agent.service.test_driver import Told, opened
+from skuwise.tests.nvmlstub import read_calls
+from skuwise.tests.support.running_agent import RunningAgent
+from skuwise.tests.support.stored_rows import rows
+from skuwise.tests.unit.agent.service.test_driver import Driver, Told, opened
 
 TRUTH = first_values(BUSY)
-HOPPER = "[gpu 0-1]\n" + "".join(f"{name} = {value:.12g}\n" for name, value in TRUTH.items())
+PLACES = "[gpu 0]\nbus_id = 00000000:14:00.0\n[gpu 1]\nbus_id = 00000000:24:00.0\n"  # beside mlx5_0 and mlx5_1
+HOPPER = "[gpu 0-1]\n" + "".join(f"{name} = {value:.12g}\n" for name, value in TRUTH.items()) + PLACES
 del TRUTH["nvlink_links"]
 
 
-def node(folder: Path, scenario: str = HOPPER, **options: object) -> tuple[dict[str, str], list[str]]:
-    _, bus_ids = dgx_like(folder / "sys")
-    (folder / "sys" / "block").mkdir(exist_ok=True)
-    places = "".join(f"[gpu {i}]\nbus_id = {bus_id}\n" for i, bus_id in enumerate(bus_ids[:2]))
-    return stub_env(folder, scenario + places, **options), ["--path.sysfs", str(folder / "sys")]  # type: ignore[arg-type]
-
-
-def skuwise(*arguments: str, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "skuwise", *arguments]
-    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
-
-
-def rows(db: Path, sql: str) -> list[dict[str, object]]:
-    with sqlite3.connect(f"file:{db}?mode=ro", uri=True) as connection:
-        connection.row_factory = sqlite3.Row
-        return [dict(row) for row in connection.execute(sql)]
-
-
 def test_the_views_say_what_the_scenario_says(tmp_path: Path) -> None:
-    env, paths = node(tmp_path)
-    db = tmp_path / "node.db"
-    done = skuwise(
-        "agent", "run", "--db", str(db), "--interval", "0.2s", "--duration", "3s", *paths, env=env, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert "2 GPUs, 10 fabric ports" in done.stderr
-    samples = rows(db, "SELECT * FROM gpu_samples")
+    agent = RunningAgent(tmp_path, HOPPER, "--duration", "3s")
+    _, said = agent.process.communicate(timeout=60)
+    assert agent.process.returncode == 0 and "2 GPUs, 10 fabric ports" in said
+    names = ("interval_seconds", "energy_joules", *TRUTH)
+    samples = rows(agent.db, f"SELECT {', '.join(names)} FROM gpu_samples")
     assert len(samples) == 2 * 15
-    for name, value in TRUTH.items():
-        seen = [row[name] for row in samples if row[name] is not None]
-        assert len(seen) >= 20, name
-        assert seen == pytest.approx([value] * len(seen), rel=0.03), name
-    for row in samples:
-        if row["energy_joules"] is not None:
-            assert row["energy_joules"] == pytest.approx(TRUTH["power_watts"] * row["interval_seconds"], rel=0.35)  # type: ignore[operator]
-    total = sum(row["energy_joules"] or 0 for row in samples)  # type: ignore[misc]
-    assert total == pytest.approx(2 * TRUTH["power_watts"] * 3, rel=0.12)
-    ports = rows(db, "SELECT DISTINCT device, role, state, line_rate_bytes_per_second AS rate FROM fabric_samples")
-    assert {(p["device"], p["role"]) for p in ports} >= {("mlx5_0", "compute"), ("mlx5_1", "compute")}
-    assert {p["state"] for p in ports} == {"ACTIVE"}
-    assert {p["rate"] for p in ports} == {50e9}
-    assert rows(db, "SELECT count(*) AS n FROM host_samples WHERE cpu_util IS NOT NULL")[0]["n"] == 15
-    (seen,) = rows(db, "SELECT node, gpu_count, agent_version FROM nodes")
-    assert seen["gpu_count"] == 2 and seen["agent_version"]
-    assert [r["sku"] for r in rows(db, "SELECT sku FROM gpus")] == ["H100-SXM5"] * 2
+    for name, column in zip(names[2:], list(zip(*samples, strict=True))[2:], strict=True):
+        seen = [number for number in column if number is not None]
+        assert len(seen) >= 20 and seen == pytest.approx([TRUTH[name]] * len(seen), rel=0.03), name
+    energies = [(seconds, joules) for seconds, joules, *_ in samples if joules is not None]
+    for seconds, joules in energies:
+        assert joules == pytest.approx(TRUTH["power_watts"] * seconds, rel=0.35)
+    assert sum(joules for _, joules in energies) == pytest.approx(2 * TRUTH["power_watts"] * 3, rel=0.12)
+    ports = rows(agent.db, "SELECT DISTINCT device, role, state, line_rate_bytes_per_second FROM fabric_samples")
+    assert {port[:2] for port in ports} >= {("mlx5_0", "compute"), ("mlx5_1", "compute")}
+    assert {port[2:] for port in ports} == {("ACTIVE", 50e9)}
+    assert rows(agent.db, "SELECT count(*) FROM host_samples WHERE cpu_util IS NOT NULL") == [(15,)]
+    ((node, count, version),) = rows(agent.db, "SELECT node, gpu_count, agent_version FROM nodes")
+    assert count == 2 and version
+    assert rows(agent.db, "SELECT sku FROM gpus") == [("H100-SXM5",)] * 2
     calls = read_calls(tmp_path)
     assert "nvmlDeviceGetPcieThroughput" not in calls
     assert calls["gpm.live_samples"] == 0
-    copied = skuwise("agent", "snapshot", str(tmp_path / "copy.db"), "--db", str(db), env=env, cwd=tmp_path)
-    assert copied.returncode == 0 and rows(tmp_path / "copy.db", "SELECT node FROM nodes") == [{"node": seen["node"]}]
+    assert main(["agent", "snapshot", str(tmp_path / "copy.db"), "--db", str(agent.db)]) == 0
+    assert rows(tmp_path / "copy.db", "SELECT node FROM nodes") == [(node,)]
 
 
-@pytest.mark.parametrize("seconds", ["1" + "0" * 400, "NaN", "-1", '"x"'])
-def test_no_pause_that_is_asked_for_ends_the_agent(tmp_path: Path, seconds: str) -> None:
+@pytest.mark.parametrize(
+    ("request_line", "answer"),
+    [
+        *(
+            (f'{{"command": "pause", "seconds": {seconds}}}', "A pause is")
+            for seconds in ("1" + "0" * 400, "NaN", "-1", '"x"')
+        ),
+        *((nonsense, '"ok": false') for nonsense in ("", "[1]", '{"command": "format"}', "x" * 9000)),
+    ],
+)
+def test_nothing_that_is_asked_for_ends_the_agent(tmp_path: Path, request_line: str, answer: str) -> None:
     thread = opened(Driver())
     path = tmp_path / "agent.sock"
     with contextlib.closing(ControlServer(path)) as server:
@@ -86,9 +71,9 @@ def test_no_pause_that_is_asked_for_ends_the_agent(tmp_path: Path, seconds: str)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(60)
             client.connect(str(path))
-            client.sendall(f'{{"command": "pause", "seconds": {seconds}}}\n'.encode())
+            client.sendall(f"{request_line}\n".encode())
             supervised.supervisor.attend()
-            assert b"A pause is" in client.recv(4096)
+            assert answer in client.recv(4096).decode()
     supervised.lock.close()
 
 
@@ -165,8 +150,7 @@ def test_a_killed_writer_loses_nothing_that_was_written(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         written = [float(line) for line in output.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        with closing(sqlite3.connect(path)) as connection:
-            kept = {ts for (ts,) in connection.execute("SELECT ts FROM tick")}
-            assert written and kept >= set(written)
-            assert connection.execute("SELECT count(*) FROM gpu_samples").fetchone() == (8 * len(kept),)
-            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        kept = {ts for (ts,) in rows(path, "SELECT ts FROM tick")}
+        assert written and kept >= set(written)
+        assert rows(path, "SELECT count(*) FROM gpu_samples") == [(8 * len(kept),)]
+        assert rows(path, "PRAGMA integrity_check") == [("ok",)]

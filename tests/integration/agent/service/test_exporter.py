@@ -131,19 +131,13 @@ def test_a_taken_port_is_bound_once_it_is_free(monkeypatch: pytest.MonkeyPatch) 
         assert ask(exporter, ALIVE)[0] == 200
 
 
-# Busy and idle by turns, no two metrics alike.
 SCENARIO = """
 [gpu 0]
 name = NVIDIA H100 80GB HBM3
 nvlink_links = 18
-gpu_util = 0.9
 sm_active = 0.2 3:0.8 6:0.1 9:0.6 14:0.3
-tensor_active = 0.1 4:0.5 8:0.2
-dram_active = 0.3 5:nan 7:0.6
-mem_used_bytes = 34359738368
 power_watts = 300 5:600
 nvlink_tx_bytes_per_second = 10e9 5:100e9
-nvlink_rx_bytes_per_second = 5e9
 [gpu 1]
 name = NVIDIA H100 80GB HBM3
 """

@@ -1,62 +1,44 @@
 """A real Prometheus scrapes the agent's page: what the advisor asks of the agent is on the server."""
 
 import contextlib
-import subprocess
-import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from skuwise.advisor.telemetry.prometheus import promql as queries
 from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
-from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.prometheus_engines import free_port, needed, running
-from skuwise.tests.support.sysfs_trees import dgx_like
+from skuwise.tests.support.running_agent import GPUS, RunningAgent
 
 SCRAPE = Path(__file__).parents[4] / "deploy" / "prometheus" / "scrape.yaml"
 # As the advisor forms a mean, but sooner. A rate needs two scrapes with the series in them.
 TENSOR = "rate(skuwise_gpu_tensor_active_{}seconds_total[20s])"
-GPUS = """[gpu 0-1]
-name = NVIDIA H100 80GB HBM3
-gpu_util = 0.9
-sm_active = 0.8
-tensor_active = 0.4
-dram_active = 0.3
-power_watts = 500
-mem_used_bytes = 34359738368
-"""
 
 
 def test_prometheus_takes_the_agents_page_and_the_advisor_finds_its_series(tmp_path: Path) -> None:
     needed("prometheus")
-    dgx_like(tmp_path / "sys")
-    (tmp_path / "skuwise.toml").touch()
-    page, server = free_port(), f"127.0.0.1:{free_port()}"
-    agent = [sys.executable, "-m", "skuwise", "agent", "run", "--config", str(tmp_path / "skuwise.toml")]
-    agent += ["--db", str(tmp_path / "node.db"), "--interval", "0.5s", "--listen", f"127.0.0.1:{page}"]
-    agent += ["--socket", str(tmp_path / "s"), "--path.sysfs", str(tmp_path / "sys")]
+    agent, server = RunningAgent(tmp_path, f"{GPUS}tensor_active = 0.4\n", "--listen", "0"), f"127.0.0.1:{free_port()}"
+    page = urlsplit(agent.said("/metrics").split()[-1]).netloc
     # As it is shipped, but for the addresses and how often.
     scrape = yaml.safe_load(SCRAPE.read_text())
     (job,) = [config for config in scrape["scrape_configs"] if "skuwise" in config["job_name"]]
-    job |= {"static_configs": [{"targets": [f"127.0.0.1:{page}"]}], "scrape_interval": "1s", "scrape_timeout": "1s"}
+    job |= {"static_configs": [{"targets": [page]}], "scrape_interval": "1s", "scrape_timeout": "1s"}
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
     engine = ["prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"]
     engine += [f"--web.listen-address={server}", "--log.level=error"]
-    with subprocess.Popen(agent, env=stub_env(tmp_path, GPUS), cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+    client = Client(f"http://{server}", PrometheusSettings(), {})
+    with contextlib.closing(client), running(engine, f"http://{server}/-/ready", tmp_path):
         try:
-            with running(engine, f"http://{server}/-/ready", tmp_path):
-                client = Client(f"http://{server}", PrometheusSettings(), {})
-                with contextlib.closing(client):
-                    ticks = wait_for(client, f"{queries.AGENT_ANCHOR} > 5")
-                    means = wait_for(client, f"{TENSOR.format('')} / {TENSOR.format('observed_')} > 0")
-                    names = set(client.names('{__name__=~"skuwise_.*"}', time.time() - 60, time.time() + 1))
-                    up = client.scalar(f'up{{job="{job["job_name"]}"}}', time.time())
-                    process.terminate()
-                    gone = wait_for(client, f"{queries.AGENT_ANCHOR}", count=0)  # by markers of staleness
-                    kept = wait_for(client, f"last_over_time({queries.AGENT_ANCHOR}[1h])")
+            ticks = wait_for(client, f"{queries.AGENT_ANCHOR} > 5")
+            means = wait_for(client, f"{TENSOR.format('')} / {TENSOR.format('observed_')} > 0")
+            names = set(client.names('{__name__=~"skuwise_.*"}', time.time() - 60, time.time() + 1))
+            up = client.scalar(f'up{{job="{job["job_name"]}"}}', time.time())
         finally:
-            process.terminate()
+            agent.end()
+        gone = wait_for(client, f"{queries.AGENT_ANCHOR}", count=0)  # by markers of staleness
+        kept = wait_for(client, f"last_over_time({queries.AGENT_ANCHOR}[1h])")
     assert up == 1 and len(ticks) == 2 and gone == [] and min(kept) >= min(ticks)
     assert means == pytest.approx([0.4, 0.4], abs=0.05)
     asked = queries.agent_gpu_asks(names, (), 3600.0) + queries.agent_node_asks((), 3600.0)

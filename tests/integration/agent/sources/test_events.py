@@ -7,50 +7,20 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.integration.agent.sources.test_nvml_truth import A, B
-from skuwise.tests.nvmlstub import read_calls, stub_env
+from skuwise.tests.nvmlstub import drive, read_calls, stub_env
 from skuwise.tests.support.sysfs_trees import dgx_like
 
-GPUS = "[gpu 0-1]\n"
-SCRIPT = """
-import dataclasses, json, sys, time
-from skuwise.agent.model import Instant
-from skuwise.agent.sources.nvml_events import EventSource
-from skuwise.agent.sources.nvml_session import NvmlSession
-session = NvmlSession()
-source = EventSource(session)
-session.open(Instant(1.8e9, 0.0))
-answer = {"opened": session.fault is None}
-answer["lines"] = [[c.subject, c.origin, c.absence.reason if c.absence else None] for c in source.probe().capabilities]
-events, ends, wanted = [], time.monotonic() + 60, int(sys.argv[1])
-while sum(one["count"] for one in events) < wanted and time.monotonic() < ends:
-    reading = source.read(Instant(0.0, 0.0))
-    events += [dataclasses.asdict(one) for one in reading.events]
-    time.sleep(0.02)
-answer["events"] = events
-answer["absences"] = sorted([a.scope, a.subject, a.reason] for a in source.read(Instant(0.0, 0.0)).absences)
-session.close()
-answer["closed"] = sorted([a.subject, a.reason] for a in source.read(Instant(0.0, 0.0)).absences)
-print(json.dumps(answer))
-"""
 
-
-def told(folder, scenario, count=0, **options):
-    """What the source reported of a scenario, once `count` events came."""
-    environment = stub_env(folder, scenario, **options)
-    command = [sys.executable, "-c", SCRIPT, str(count)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def _short(event):
-    return [event["gpu_uuid"], event["kind"], event["code"], event["detail"], event["count"]]
+def drive_events(folder, scenario, count, **options):
+    """The lines of the source, its events once `count` of them came, and its absences."""
+    answer = drive(folder, scenario, [["open", 0], ["events", 1, count]], **options)[1]
+    absences = [[scope, subject, reason] for scope, subject, _, reason in answer["absences"]]
+    return [[line[0], *line[2:]] for line in answer["lines"]], answer["events"], absences
 
 
 def test_events_name_their_gpu_kind_and_code(tmp_path):
-    scenario = (
-        GPUS
-        + """
+    scenario = """
+[gpu 0-1]
 event_types = 0x10b
 [gpu 0]
 event = 0.2 0x8 79
@@ -61,18 +31,17 @@ event = 0.2 0x8 9999
 event = 0.2 0x100 0
 event = 0.2 0x10 5
 """
-    )
-    answer = told(tmp_path, scenario, 5)
-    assert sorted(map(_short, answer["events"]), key=str) == sorted([
+    lines, events, absences = drive_events(tmp_path, scenario, 5)
+    names = "gpu_uuid", "kind", "code", "detail", "count"
+    assert sorted(([event[name] for name in names] for event in events), key=str) == sorted([
         [A, "xid", 79, "GPU has fallen off the bus", 1],
         [A, "ecc-double-bit", None, "", 1],
         [B, "xid", 13, "graphics engine exception, GPU instance 2", 1],
         [B, "xid", 9999, "", 1],
         [B, "mig-change", None, "", 1],
     ], key=str)  # fmt: skip
-    assert answer["absences"] == []
-    origin = "nvmlEventSetWait_v2"
-    assert answer["lines"] == [[A, origin, None], [B, origin, None]]
+    assert absences == []
+    assert lines == [[uuid, "nvmlEventSetWait_v2", None] for uuid in (A, B)]
 
 
 @pytest.mark.parametrize(
@@ -90,10 +59,10 @@ event = 0.2 0x10 5
     ],
 )  # fmt: skip
 def test_without_events_the_reason_is_said_and_other_gpus_are_heard(tmp_path, scenario, missing, absences, codes):
-    answer = told(tmp_path, scenario, len(codes), missing=missing)
-    assert answer["absences"] == absences
-    assert [line[2] for line in answer["lines"] if line[2]] == [reason for *_, reason in absences]
-    assert [event["code"] for event in answer["events"]] == codes
+    lines, events, absent = drive_events(tmp_path, scenario, len(codes), missing=missing)
+    assert absent == absences
+    assert [line[2] for line in lines if line[2]] == [reason for *_, reason in absences]
+    assert [event["code"] for event in events] == codes
 
 
 # A training step of 0.8 s: it computes for 0.5 s and sends over NVLink for 0.3 s. Means over a second hide it.
@@ -128,10 +97,9 @@ def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: 
         assert burst["n"] >= 20
     assert paused["bursts"] == [] and paused["absences"] == 0
     assert paused["seconds"] < 5  # not the whole burst
-    seen = [(gpus, reasons) for _, gpus, reasons in end["ticks"]]
-    assert sum(gpus == [A, B] for gpus, _ in seen) >= 15
-    assert ["paused"] in [reasons for _, reasons in seen]
-    assert seen[-1][0] == [A, B]
+    assert sum(gpus == [A, B] for gpus, _ in end["ticks"]) >= 15
+    assert ["paused"] in [reasons for _, reasons in end["ticks"]]
+    assert end["ticks"][-1][0] == [A, B]
     calls = read_calls(tmp_path)
     assert calls["gpm.live_samples"] == 0
     assert calls["gpm.smallest_gap_seconds"] >= 0.1

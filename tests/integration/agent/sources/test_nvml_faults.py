@@ -128,21 +128,16 @@ def test_a_tick_allocates_nothing_and_asks_nothing_that_blocks(tmp_path):
     assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 8 * (1 + 4)  # the probe, and seconds 2, 12, 22, 32
 
 
-@pytest.mark.parametrize(("entry_bytes", "count"), [(24, 3), (24, 62), (32, 1), (32, 3), (32, 62), (32, 200)])
+@pytest.mark.parametrize(("entry_bytes", "count"), [(24, 3), (24, 62), (32, 1), (32, 3), (32, 62), (32, 200), (48, 3)])
 def test_every_process_is_listed_whatever_the_size_of_the_drivers_entries(tmp_path, entry_bytes, count):
     processes = "".join(f"process = {100 + n} {n}000000\n" for n in range(count - 1)) + "process = 99 -\n"
     scenario = f"[system]\nprocess_bytes = {entry_bytes}\n[gpu 0]\n{processes}"
-    read = read_at(tmp_path, scenario, 1, 2)[-1]
-    listed = [[A, 100 + n, n * 1000000] for n in range(count - 1)] + [[A, 99, None]]
-    assert read["nvml"]["processes"] == listed
-    assert _absent(read["nvml"], A) == {}
-
-
-def test_a_list_of_processes_that_cannot_be_understood_is_refused(tmp_path):
-    scenario = "[system]\nprocess_bytes = 48\n[gpu 0]\nprocess = 1 5\nprocess = 2 5\nprocess = 3 5\n"
     *_, read, after = read_at(tmp_path, scenario, 1, 2, 3)
-    assert read["nvml"]["processes"] == []
-    assert _absent(read["nvml"], A) == _absent(after["nvml"], A) == {"processes": "unknown-layout"}
+    listed = [[A, 100 + n, n * 1000000] for n in range(count - 1)] + [[A, 99, None]]
+    is_known = entry_bytes < 48  # another layout cannot be understood
+    assert read["nvml"]["processes"] == (listed if is_known else [])
+    absent = {} if is_known else {"processes": "unknown-layout"}
+    assert _absent(read["nvml"], A) == _absent(after["nvml"], A) == absent
 
 
 def test_what_cannot_be_is_missing_and_the_next_interval_is_sound(tmp_path):

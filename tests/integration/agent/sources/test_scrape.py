@@ -9,8 +9,6 @@ from skuwise.agent.base.settings import PageError, split_url
 from skuwise.agent.sources.pages import PageReader, Target, fetch_page, parse_page
 from skuwise.tests.support.metrics_fixtures import raw_server, serving
 
-Request = http.server.BaseHTTPRequestHandler
-
 
 def refused(url: str) -> str:
     with pytest.raises(PageError) as caught:
@@ -18,17 +16,12 @@ def refused(url: str) -> str:
     return caught.value.reason
 
 
-def drain(connection: socket.socket) -> None:
-    while b"\r\n\r\n" not in connection.recv(65536):
-        pass
-
-
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_page_is_read_and_asked_for_once_plainly(chunked: bool) -> None:
     seen: list[str] = []
     body = b'# TYPE up gauge\nup{a="b"} 1\n'
 
-    def answer(request: Request) -> None:
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
         seen.extend([request.headers["Accept-Encoding"], request.headers["Accept"]])
         request.protocol_version = "HTTP/1.1"
         request.send_response(200)
@@ -60,7 +53,8 @@ def test_a_page_is_read_and_asked_for_once_plainly(chunked: bool) -> None:
 )
 def test_what_lies_is_refused_with_its_reason(answer: bytes, reason: str) -> None:
     def talk(connection: socket.socket) -> None:
-        drain(connection)
+        while b"\r\n\r\n" not in connection.recv(65536):
+            pass
         connection.sendall(answer)
 
     with raw_server(talk) as url:

@@ -152,10 +152,8 @@ def test_whose_a_cgroup_is(proc: Procfs, cgroup: str, scheduler: str, key: str) 
     shown = (key, f"job {key}") if is_slurms else (None, "vllm org/m")
     user = "root" if is_slurms or is_plain else None
     assert len(workloads) == 1 + is_plain
-    assert {
-        (workload.scheduler, workload.user, workload.job_id, workload.name, workload.framework)
-        for workload in workloads
-    } == {(scheduler, user, *shown, "vllm")}
+    about = {(work.scheduler, work.user, work.job_id, work.name, work.framework) for work in workloads}
+    assert about == {(scheduler, user, *shown, "vllm")}
 
 
 def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Procfs) -> None:

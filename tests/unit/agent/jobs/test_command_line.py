@@ -107,11 +107,7 @@ def test_no_secret_in_any_place_is_kept(tmp_path_factory: pytest.TempPathFactory
     ("commands", "framework", "program"),
     [
         (["vllm serve meta-llama/Llama-3.1-70B"], "vllm", "vllm meta-llama/Llama-3.1-70B"),
-        (
-            ["python3 -m vllm.entrypoints.openai.api_server --model=a/b"],
-            "vllm",
-            "vllm.entrypoints.openai.api_server a/b",
-        ),
+        (["python -m vllm.entrypoints.api_server --model=a/b"], "vllm", "vllm.entrypoints.api_server a/b"),
         (["python -m sglang.launch_server --model-path q/w"], "sglang", "sglang.launch_server q/w"),
         (["sglang::scheduler_TP0"], "sglang", "sglang::scheduler_TP0"),
         (["trtllm-serve m"], "tensorrt-llm", "trtllm-serve m"),

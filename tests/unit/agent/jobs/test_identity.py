@@ -96,16 +96,13 @@ def test_firmware_and_shape_name_a_sku_where_one_alone_fits(
     assert identity.gpu_count == len(given.get("gpus", GPUS)) + given.get("unread_gpus", 0)
 
 
-HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-
-
-def table(root: Path, *rows: tuple[int, str, int, int]) -> None:
-    """``net/tcp`` with (port, state, uid, inode) rows."""
-    lines = [
-        f"   {i}: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {uid:5d} 0 {inode} 1"
-        for i, (port, state, uid, inode) in enumerate(rows)
-    ]
-    put(root / "net/tcp", (HEAD + "\n".join(lines)))
+def table(root: Path, *rows: tuple[int, str, int]) -> None:
+    """``net/tcp`` with (port, state, inode) rows."""
+    lines = ["  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"]
+    for port, state, inode in rows:
+        queues = "00000000:00000000 00:00000000 00000000"
+        lines.append(f"   0: 0100007F:{port:04X} 00000000:0000 {state} {queues} {os.getuid():5d} 0 {inode} 1")
+    put(root / "net/tcp", "\n".join(lines))
 
 
 def process(root: Path, pid: int, *, inode: int | None = None, argv: tuple[str, ...] = ("python",)) -> None:
@@ -114,21 +111,18 @@ def process(root: Path, pid: int, *, inode: int | None = None, argv: tuple[str, 
     (root / str(pid) / "fd/3").symlink_to(f"socket:[{inode}]" if inode else "/dev/null")
 
 
-UID = os.getuid()
-
-
 def test_the_holder_of_the_listening_socket_and_that_it_is_found_anew(tmp_path: Path) -> None:
-    table(tmp_path, (8000, "0A", UID, 111), (8000, "01", UID, 222), (8001, "0A", UID, 333))
+    table(tmp_path, (8000, "0A", 111), (8000, "01", 222), (8001, "0A", 333))
     process(tmp_path, 10, inode=111)
     process(tmp_path, 11, inode=222)
     process(tmp_path, 12, inode=333, argv=("vllm", "serve", "--port", "8000"))
     listeners = Listeners(tmp_path)
     assert listeners.pids(8000, 0.0) == frozenset({10})
-    table(tmp_path, (8000, "0A", UID, 222))
+    table(tmp_path, (8000, "0A", 222))
     assert listeners.pids(8000, 59.0) == frozenset({10})
     assert listeners.pids(8000, 60.0) == frozenset({11})
     # Where sockets are hidden the arguments count.
-    table(tmp_path, (9000, "0A", UID, 444))
+    table(tmp_path, (9000, "0A", 444))
     for pid, words in enumerate(("sglang --port=9000", "vllm serve m --port 9000", "vllm m --port 90001", "echo 9000")):
         process(tmp_path, 20 + pid, argv=tuple(words.split()))
     assert Listeners(tmp_path).pids(9000, 0.0) == frozenset({20, 21})

@@ -173,9 +173,7 @@ CREATED_FILES = "2026-09-21T08:00:00Z"
 
 def item(kind: str, name: str, owner: tuple[str, str] | None = None, **about: Any) -> dict[str, Any]:
     """An object as the API server shows it."""
-    owners = (
-        [{"apiVersion": "x/v1", "kind": owner[0], "name": owner[1], "uid": "o", "controller": True}] if owner else []
-    )
+    owners = [{"kind": owner[0], "name": owner[1], "controller": True}] if owner else []
     labels = about.pop("labels", {})
     meta = {"name": name, "namespace": "ml", "uid": about.pop("uid", f"u-{name}"), "labels": labels}
     return {

@@ -188,7 +188,6 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
     assert {workload.job_id for workload in node.see((0, 202))[0]} == {"22"}
 
 
-NOWHERE = Path("/nothing")
 TURNED = tuple(Gpu(f"GPU-{i}", i, "H100", minor=7 - i) for i in range(8))
 UNKNOWN = Gres(why="the files do not say")
 DETECTED = Gres(None, True, 8)
@@ -225,7 +224,7 @@ def gres(*minors: int, is_sorted: bool = False) -> Gres:
     ],
 )
 def test_what_a_job_was_given(given: Sequence[str], settings: Gres, gpus: Sequence[Gpu], uuids: str) -> None:
-    resolution = resolve(tuple(given), settings, Devices(gpus), NOWHERE)
+    resolution = resolve(tuple(given), settings, Devices(gpus), Path("/nothing"))
     if not uuids or uuids.isdecimal():
         assert resolution == Resolution(tuple(f"GPU-{index}" for index in uuids))
     else:

@@ -1,7 +1,6 @@
 """Doctor's lines: what the settings do not ask for, and what Slurm lacks."""
 
 import fcntl
-import json
 import os
 import pwd
 import sqlite3
@@ -64,7 +63,6 @@ def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) ->
 
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
-ME = frozenset({os.getuid()})
 # As a real 22.05 prints it.
 SCONTROL = """Configuration data as of 2026-11-22T18:54:55
 Epilog                  = {root}/epilog.sh
@@ -101,12 +99,9 @@ def site(tmp_path: Path) -> Path:
 
 def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
     """By their metric, and those that say what is absent by their reason."""
-    devices = doctor.devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
-    lines = (
-        *doctor.config_lines(doctor.read_config(said.format(root=site))),
-        doctor.folder_line(site / "allocations", ME),
-        *devices,
-    )
+    lines = [*doctor.config_lines(doctor.read_config(said.format(root=site)))]
+    lines += [doctor.folder_line(site / "allocations", frozenset({os.getuid()}))]
+    lines += doctor.devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc")
     return {line.absence.reason if line.absence else line.metric: line for line in lines}
 
 
@@ -155,26 +150,15 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.M
     assert doctor.look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
-def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = ()) -> None:
-    """A process as /proc shows it; the main thread in `state`, the others in `threads`' states."""
-    for number, thread in enumerate((state, *threads)):
-        text = f"Name:\tskuwise\nState:\t{thread} (x)\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n"
-        put(root / f"{pid}/task/{pid + number}/status", text)
-
-
-def held_by(database: Path, pid: int) -> int:
-    """The lock of `database`, held by a descriptor of ours that stands for another process."""
-    descriptor = os.open(database.with_name(database.name + ".lock"), os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.write(descriptor, json.dumps({"pid": pid, "started": 777, "restarted_at": 5.0}).encode())
-    return descriptor
-
-
 def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) -> None:
     database = tmp_path / "node.db"
     old = Writer.open(database)
-    proc_instance(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
-    descriptor = held_by(database, 40)
+    for number, state in enumerate("SD"):  # the main thread was killed, another hangs in the driver
+        status = f"Name:\tskuwise\nState:\t{state} (x)\nSigPnd:\t{0x100:016x}\nShdPnd:\t{0x100:016x}\n"
+        put(tmp_path / f"proc/40/task/{40 + number}/status", status)
+    descriptor = os.open(tmp_path / "node.db.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, b'{"pid": 40, "started": 777, "restarted_at": 5.0}')
     lock, second = (InstanceLock(database, procfs=tmp_path / "proc", now=lambda: 1.8e9) for _ in range(2))
     lock.take()
     assert lock.aside is not None

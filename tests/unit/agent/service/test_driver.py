@@ -4,22 +4,57 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
-from skuwise.agent.model import Absence, Reading, Tick
+from skuwise.agent.model import Absence, Gpu, Instant, Probe, Reading, Tick
 from skuwise.agent.sampler import Sampler, run_loop
 from skuwise.agent.service.control import ControlServer
 from skuwise.agent.service.daemon import every, run_jobs
 from skuwise.agent.service.driver_thread import DriverThread
 from skuwise.agent.service.instance_lock import InstanceLock
 from skuwise.agent.service.supervisor import Notifier, Supervisor
-from skuwise.tests.support.hanging_driver import Driver, at, reasons
-from skuwise.tests.support.stepped_clock import SteppedClock
-from skuwise.tests.unit.agent.test_sampler import Steady
+from skuwise.agent.sources.base import Fault
+from skuwise.agent.sources.nvml_table import NO_DRIVER
+from skuwise.tests.support.sysfs_trees import at
+from skuwise.tests.unit.agent.test_sampler import Steady, SteppedClock
 
 HUNG = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
+
+
+class Driver:
+    """In place of `NvidiaDriver`: one GPU. While `answers` is not set, what opens, reads or closes it hangs."""
+
+    name, version, interval_seconds, max_gap_seconds = "nvml", None, 1.0, 10.0
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = Fault(NO_DRIVER, "It is not open.", "")
+        self.answers = threading.Event()
+        self.answers.set()
+        self.reads = 0
+        self.sources = (self,)
+
+    def open(self, instant: Instant) -> None:
+        self.answers.wait()
+        self.fault = None
+
+    def probe(self) -> Probe:
+        return Probe(gpus=(Gpu("GPU-1", 0, "H100"),))
+
+    def read(self, instant: Instant) -> Reading:
+        self.reads += 1
+        self.answers.wait()
+        return Reading(gpus={"GPU-1": {"power_watts": 300.0}})
+
+    def close(self) -> None:
+        self.answers.wait()
+        self.fault = Fault("released", "It is closed.", "")
+
+
+def reasons(reading: Reading | Tick) -> set[tuple[str, str]]:
+    return {(absence.subject, absence.reason) for absence in reading.absences}
 
 
 @pytest.fixture
@@ -42,7 +77,6 @@ def read(thread: DriverThread, seconds: float) -> Reading:
 
 
 def finish(thread: DriverThread) -> None:
-    """Wait until the outstanding job is done."""
     assert thread._job is not None and thread._job.done.wait(60)
 
 
@@ -80,13 +114,6 @@ def test_a_pause_waits_for_a_hung_driver_and_ends_by_itself(driver: Driver) -> N
     assert thread.paused_until is None and read(thread, 103).gpus
 
 
-class Store:
-    """A database as a supervisor sees it."""
-
-    fault: Absence | None = None
-    waiting_ticks = 0
-
-
 class Told:
     """What a supervisor said and noted."""
 
@@ -96,7 +123,7 @@ class Told:
         self.lock = InstanceLock(folder / "node.db")
         self.lock.take()
         notifier = Notifier({"NOTIFY_SOCKET": str(folder / "nobody")})
-        store, clock, say = cast("Any", Store()), SystemClock(), self.said.append
+        store, clock, say = cast("Any", SimpleNamespace(fault=None, waiting_ticks=0)), SystemClock(), self.said.append
         self.supervisor = Supervisor(clock, notifier, thread, self.lock, store, server, self.note, say)
 
     def note(self, absence: Absence, ts: float) -> None:
@@ -173,11 +200,11 @@ def test_a_driver_that_hangs_costs_no_tick_of_the_others(driver: Driver, after: 
 
     if after == 0:
         driver.answers.clear()
-    sampler, clock = Sampler([thread, host], 1.0, 10.0), SteppedClock(1.8e9)
+    sampler, clock = Sampler([thread, host], 1.0, 10.0), SteppedClock()
     run_loop(sampler, clock, keep, lambda _: None, duration_seconds=6.0)
     assert host.order == ["read host"] * 7  # each tick once, the first one to count from
     assert {sampled.interval_seconds for sampled in kept} == {1.0}
     whole = 6 if after is None else after
     assert [bool(sampled.gpus) for sampled in kept] == [number < whole for number in range(6)]
     for late in kept[whole:]:
-        assert {(a.subject, a.reason) for a in late.absences} == HUNG
+        assert reasons(late) == HUNG

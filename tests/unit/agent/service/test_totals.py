@@ -52,10 +52,8 @@ def values(text: str, *names: str) -> list[float | None]:
 
 def full() -> Totals:
     """Two minutes of all metrics."""
-    fabric, host = (
-        {metric.name: 2.0 for metric in metrics.FABRIC_METRICS},
-        {metric.name: 0.5 for metric in metrics.HOST_METRICS},
-    )
+    fabric = {metric.name: 2.0 for metric in metrics.FABRIC_METRICS}
+    host = {metric.name: 0.5 for metric in metrics.HOST_METRICS}
     totals = totals_of()
     for second in range(120):
         values = {metric.name: 0.4 + 0.1 * (second % 5) for metric in metrics.GPU_METRICS} | {"throttle_reasons": 4.0}

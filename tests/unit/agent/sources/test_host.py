@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.metrics import GPU_METRICS
-from skuwise.agent.model import Reading
 from skuwise.agent.service.assembly import other_sources
 from skuwise.agent.sources import nvml_table as table
 from skuwise.agent.sources.host import HostSource
-from skuwise.tests.support.hanging_driver import at
-from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
-
-
-def reasons(reading: Reading) -> dict[str, str]:
-    return {a.metric: a.reason for a in reading.absences}
+from skuwise.tests.support.sysfs_trees import Procfs, Sysfs, at, reasons
 
 
 @pytest.fixture

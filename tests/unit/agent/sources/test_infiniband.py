@@ -5,15 +5,10 @@ from pathlib import Path
 import pytest
 from skuwise.agent.model import LinkLayer, Reading
 from skuwise.agent.sources.fabric import EthernetSource, InfinibandSource, Nic, place_nics
-from skuwise.tests.support.hanging_driver import at
-from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, dgx_like, gpus_on, put
+from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, at, dgx_like, gpus_on, put, reasons
 
 TX, RX, WAIT = "tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"
 EFA = Port("Unspecified", rate="100 Gb/sec (4X EDR)", counters={}, hw_counters=EFA_COUNTERS)
-
-
-def reasons(reading: Reading) -> dict[str, str]:
-    return {a.metric: a.reason for a in reading.absences}
 
 
 def one_nic(root: Path, port: Port | None = None, driver: str = "mlx5_core") -> tuple[Sysfs, InfinibandSource]:

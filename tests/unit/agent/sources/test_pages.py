@@ -29,6 +29,7 @@ from skuwise.tests.support.metrics_fixtures import (
     counted,
     dcgm_page,
 )
+from skuwise.tests.support.sysfs_trees import at, reasons
 from skuwise.tests.unit.agent.test_sampler import Steady
 
 WANTED = ("up", "a:b_total")
@@ -146,10 +147,6 @@ def test_a_triton_without_llms_that_counts_requests_is_a_service_in_use(tmp_path
     assert {name: facts.has_counted for name, facts in engine_facts(table).items()} == {"busy": True, "idle": False}
 
 
-def reasons(reading: Reading) -> dict[str, str]:
-    return {a.metric: a.reason for a in reading.absences}
-
-
 @pytest.mark.parametrize(
     ("odd", "reason"), [("NaN", None), ("-3", "out-of-range"), ("45.6", "out-of-range"), ("+Inf", None)]
 )
@@ -244,10 +241,6 @@ FIELDS = (
 RATIOS = {f"DCGM_FI_PROF_{field}": value for field, _, value in FIELDS[:7]} | {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9}
 BYTES = {f"DCGM_FI_PROF_{field}": value for field, _, value in FIELDS[7:]}
 TRUTH = {metric: value for _, metric, value in FIELDS}
-
-
-def at(seconds: float) -> Instant:
-    return Instant(1_790_000_000.0 + seconds, seconds)
 
 
 def source_on(page: str, *lacking: UnreadGpu) -> tuple[DcgmSource, PagesAtHand]:

@@ -66,13 +66,16 @@ def test_what_is_not_ours_is_refused_at_once_and_left_as_it_is(path: Path, creat
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("where", [slice(100, 4096), slice(4096, None), slice(0, 4096)], ids=str)
-def test_a_damaged_database_is_set_aside_and_a_new_one_begun(path: Path, where: slice) -> None:
+@pytest.mark.parametrize("where", [slice(100, 4096), slice(4096, None), slice(0, 4096), None], ids=str)
+def test_a_damaged_or_marked_database_is_set_aside_and_a_new_one_begun(path: Path, where: slice | None) -> None:
     make(path)
     content = bytearray(path.read_bytes())
-    content[where] = b"\xff" * len(content[where])
-    path.write_bytes(content)
-    if where.start == 0:  # without its header it is known by its log
+    if where is None:
+        mark_damaged(path, "met while it was written")
+    else:
+        content[where] = b"\xff" * len(content[where])
+        path.write_bytes(content)
+    if where == slice(0, 4096):  # without its header it is known by its log
         path.with_name("node.db-wal").touch()
     with Writer.open(path, now=lambda: NOW) as writer:
         assert writer.set_aside is not None and ".recover" in writer.set_aside.remedy
@@ -81,13 +84,6 @@ def test_a_damaged_database_is_set_aside_and_a_new_one_begun(path: Path, where: 
     assert (kept.name, kept.read_bytes()) == ("node.db.damaged-20260921T141320Z", content)
     assert pragma(path, "integrity_check") == "ok"
     assert rows(path, "SELECT reason, since FROM absences") == [("damaged-database-set-aside", NOW + 50)]
-
-
-def test_a_file_that_is_marked_as_damaged_is_set_aside_when_it_is_opened(path: Path) -> None:
-    make(path)
-    mark_damaged(path, "met while it was written")
-    with Writer.open(path) as writer:
-        assert writer.set_aside is not None and writer.set_aside.reason == "damaged-database-set-aside"
     assert not path.with_name(path.name + MARK_SUFFIX).exists()
 
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from skuwise.agent.model import Absence, Event, EventKind, FabricPort, Gpu, Limits, Node, Tick, Workload
+from skuwise.agent.model import Absence, Event, EventKind, Gpu, Limits, Node, Tick, Workload
 from skuwise.agent.store.database import SCHEMA_VERSION
 from skuwise.agent.store.node_writer import MOST_ROWS_AN_HOUR
 from skuwise.agent.store.reader import open_reader
@@ -16,7 +16,7 @@ from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
-from skuwise.tests.support.stored_rows import put_ticks, rows
+from skuwise.tests.support.stored_rows import GPU, HOUR, PORTS, put_ticks, rows
 
 T0 = 1_790_000_000.0
 
@@ -77,22 +77,17 @@ def test_what_is_no_database_is_said(tmp_path: Path) -> None:
             open_reader(path)
 
 
-HOUR = 1_790_002_800
-GPU = Gpu("GPU-0", 0, "H100", mem_total_bytes=80 << 30)
-PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
-
-
 def begin_snapshot(path: Path) -> Writer:
     """A live database with an hour and a half of samples, of which the hour is rolled up."""
     writer = Writer.open(path)
     node = writer.for_node(Node("gpu/0-1"), HOUR)
     node.set_gpus([GPU], HOUR)
-    node.set_ports([PORT], HOUR)
+    node.set_ports(PORTS[:1], HOUR)
     node.put_workload_use(Workload("w", "s", "train", "slurm"), "GPU-0", HOUR, HOUR + 5400, "allocation")
     node.note(Absence("source", "store", "*", "test"), HOUR + 5)
-    rates = {PORT.key: {"tx_bytes_per_second": 1e9, "rx_bytes_per_second": 1e9}}
+    rates = {PORTS[0].key: {"tx_bytes_per_second": 1e9, "rx_bytes_per_second": 1e9}}
     ticks = (
-        Tick(HOUR + i, 5.0, {"GPU-0": {"sm_active": 0.25, "power_watts": 300.0}}, rates, {PORT.key: "ACTIVE"}, {})
+        Tick(HOUR + i, 5.0, {"GPU-0": {"sm_active": 0.25, "power_watts": 300.0}}, rates, {PORTS[0].key: "ACTIVE"}, {})
         for i in range(5, 5400, 5)
     )
     put_ticks(node, ticks)
@@ -122,8 +117,8 @@ def test_a_copy_of_a_live_or_stopped_database_is_whole_and_has_no_log(
     assert rows(written, "PRAGMA user_version") == rows(db, "PRAGMA user_version")
     for view in ("nodes", "gpus", "workloads", "workload_gpus", "absences"):
         assert rows(written, f"SELECT * FROM {view}") == rows(db, f"SELECT * FROM {view}")
-    hours = rows(written, "SELECT ts, observed_seconds, sm_active_mean, sm_active_bins FROM gpu_hours ORDER BY ts")
-    live_hours = rows(db, "SELECT ts, observed_seconds, sm_active_mean, sm_active_bins FROM gpu_hours ORDER BY ts")
+    query = "SELECT ts, observed_seconds, sm_active_mean, sm_active_bins FROM gpu_hours ORDER BY ts"
+    hours, live_hours = rows(written, query), rows(db, query)
     assert hours[: len(live_hours)] == live_hours
     (samples,) = rows(written, "SELECT count(*) FROM gpu_samples")[0]
     if rollups_only:

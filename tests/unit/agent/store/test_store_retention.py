@@ -145,9 +145,7 @@ def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(
     while writer.fault is None and sent < 5000:
         sent += 1
         node.add_tick(tick(T0 + sent, seconds=1.0))
-    assert writer.fault is not None
-    assert writer.fault.reason == "log-held"
-    assert "End the program" in writer.fault.remedy
+    assert writer.fault is not None and writer.fault.reason == "log-held" and "End the program" in writer.fault.remedy
     for _ in range(200):
         sent += 1
         node.add_tick(tick(T0 + sent, seconds=1.0))
@@ -164,9 +162,6 @@ def test_the_log_of_a_long_reader_stops_growing_and_what_waits_is_written_later(
     assert writer.commit()
     assert writer.fault is None
     assert rows(path, "SELECT count(*) FROM tick") == [(sent - writer.lost_ticks,)]
-    ((since, until),) = rows(path, "SELECT since, until FROM absences WHERE reason = 'ticks-lost'")
-    assert until - since == pytest.approx(writer.lost_ticks)
-    assert rows(path, "SELECT count(*) FROM tick WHERE ts > ? AND ts <= ?", (since, until)) == [(0,)]
     writer.close()
 
 

@@ -30,19 +30,11 @@ def working(seconds: Sequence[int], seed: int = 1) -> Iterator[Tick]:
     for second in seconds:
         busy = second % 6 < 4
         level = rng.uniform(0.7, 0.9) if busy else rng.uniform(0.0, 0.04)
-        gpu = {
-            "gpu_util": 1.0,
-            "sm_active": level,
-            "sm_occupancy": level / 2,
-            "tensor_active": level * 0.8,
-            "dram_active": level / 3,
-            "mem_used_bytes": 40 * 2.0**30,
-            "power_watts": 200 + 450 * level,
-            "energy_joules": 200 + 450 * level,
-            "throttle_reasons": 4.0 if second % 10 == 0 else 1.0,
-            "nvlink_tx_bytes_per_second": 3e11 * (1 - level),
-            "nvlink_rx_bytes_per_second": 2e11 * (1 - level),
-        }
+        shares = {"sm_active": 1.0, "sm_occupancy": 0.5, "tensor_active": 0.8, "dram_active": 1 / 3}
+        gpu = {name: level * share for name, share in shares.items()}
+        gpu |= {"gpu_util": 1.0, "mem_used_bytes": 40 * 2.0**30, "throttle_reasons": 1.0 if second % 10 else 4.0}
+        gpu |= dict.fromkeys(("power_watts", "energy_joules"), 200 + 450 * level)
+        gpu |= {"nvlink_tx_bytes_per_second": 3e11 * (1 - level), "nvlink_rx_bytes_per_second": 2e11 * (1 - level)}
         if second % 17 == 3:
             del gpu["dram_active"]
         rates = {"tx_bytes_per_second": 4e10 * level, "rx_bytes_per_second": 3e10 * level}

@@ -10,20 +10,16 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
-from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.disk_errors import PassingError, disk_error
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.stored_rows import put_ticks, rows
+from skuwise.tests.support.stored_rows import GPU, PORTS, put_ticks, rows
 
 T0 = 1_790_000_000.25
 NODE = Node("n1", cluster="c", boot_id="b1", gpu_count=2)
-GPUS = tuple(
-    Gpu(f"GPU-{i}", i, "H100", mem_total_bytes=80 << 30, power_limit_watts=700.0, nvlink_bytes_per_second=450e9)
-    for i in range(2)
-)
-PORT = FabricPort("mlx5_0", 1, "compute", "InfiniBand", 50e9)
+GPUS, PORT = (GPU, dataclasses.replace(GPU, uuid="GPU-1", index=1)), PORTS[0]
 
 
 @pytest.fixture
