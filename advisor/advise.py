@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..agent.config import load_section
+from ..rules.base.errors import UsageError
 from ..rules.base.heap import give_back, no_garbage_collection
+from ..rules.catalog import price_files as files
 from ..rules.catalog.loader import load_catalog
-from ..rules.catalog.price_files import StatedPrices, TeamPrices, load_prices, resolve_prices
+from ..rules.catalog.price_files import SiteEnergy, SiteFigure, StatedPrice, StatedPrices, TeamPrices
 from ..rules.models import load_kind_model, load_move_model, load_resting_power, load_served_models
 from ..rules.policy.kind_priors import load_kind_priors
 from ..rules.policy.labels import WORKING_KINDS
@@ -28,6 +32,36 @@ if TYPE_CHECKING:
 SEED = 20  # of all runs: the same data give the same intervals
 
 
+def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:
+    """A table of prices by SKU, or text as in ``H100-SXM5=2.10, L40S=0.9``. Raises UsageError for anything else."""
+    if isinstance(value, str):
+        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+        if not pairs or not all(equals and name.strip() for name, equals, _ in pairs):
+            raise UsageError(f"{what} is not a list of SKU=PRICE.", 'Write "H100-SXM5=2.10".')
+        return tuple(StatedPrice(name.strip(), usd.strip(), what) for name, _, usd in pairs)
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} is not a table of prices.", 'Write { "H100-SXM5" = 2.10 }.')
+    return tuple(StatedPrice(str(name), usd, what) for name, usd in value.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    gpu: Sequence[StatedPrice] = field(default=(), metadata={"key": files.GPU_HOUR, "parse": parse_prices})
+    node: Sequence[StatedPrice] = field(default=(), metadata={"key": files.NODE_HOUR, "parse": parse_prices})
+
+
+def stated_prices(gpu_hour_usd: Sequence[str], environ: Mapping[str, str], **places: Path) -> StatedPrices:
+    """The prices and energy of the settings, and those of --gpu-hour-usd over them. `places`: of the settings, as of
+    `load_section`. Raises UsageError for an unknown setting and for a word that is no price."""
+    figures = (
+        (name, SiteFigure | None, field(default=None, metadata={"parse": partial(files.stated_energy, name)}))
+        for name in SiteEnergy.__struct_fields__
+    )
+    stated = load_section(_Prices, "prices", environ, **places)
+    energy = load_section(make_dataclass("Energy", figures), files.ENERGY_SECTION, environ, **places)
+    return StatedPrices(stated.gpu, stated.node, files.parse_flags(gpu_hour_usd), SiteEnergy(**vars(energy)))
+
+
 def load_rulebook(
     rules_dir: Path | None, prices: Path | None, now: float, hourly: StatedPrices | None = None
 ) -> Rulebook:
@@ -42,7 +76,7 @@ def load_rulebook(
     today = datetime.fromtimestamp(now, UTC).date()
     rules, custom = load_waste_rules(rules_dir), load_custom_rules(rules_dir)
     stated = hourly or StatedPrices()
-    team = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
+    team = files.load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
     return Rulebook(
         catalog=catalog,
         rules=rules,
@@ -59,7 +93,7 @@ def load_rulebook(
         move_model=load_move_model(),
         served_models=load_served_models(),
         team=team,
-        hourly=resolve_prices(stated, catalog, today),
+        hourly=files.resolve_prices(stated, catalog, today),
         energy=team.energy.over(stated.energy),
     )
 

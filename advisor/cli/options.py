@@ -145,7 +145,7 @@ class RulebookOptions:
 
     def stated_prices(self) -> StatedPrices:
         """Prices by the hour of the options and of the settings. Raises UsageError."""
-        from .price_settings import stated_prices
+        from ..advise import stated_prices
 
         return stated_prices(self.gpu_hour_usd, os.environ)
 

@@ -105,15 +105,8 @@ class Catalog(GpuLibrary):
         """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
         return self.gpus.get(self.asked.get(normalise(name), ""))
 
-    def board_watts(self, name: str) -> float | None:
-        """Board power of a GPU outside the catalog by the driver's name; None: unknown."""
-        return self.boards.get(normalise(name))
-
     def node(self, name: str) -> NodeSku | None:
         return self.nodes.get(name)
-
-    def node_gpu_count(self, name: str) -> int | None:
-        return node.gpu_count if (node := self.nodes.get(name)) is not None else None
 
     def nodes_of(self, gpu: str) -> tuple[NodeSku, ...]:
         """Every node with this GPU (a catalog name)."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.advise import parse_prices
 from skuwise.advisor.billing.bill import BillLine
-from skuwise.advisor.cli.price_settings import parse_prices
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.notify.routes import load_mail_settings, load_routes
 from skuwise.agent.base.settings import parse_listen

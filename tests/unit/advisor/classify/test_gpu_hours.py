@@ -111,7 +111,7 @@ CATALOG = load_catalog()
 
 
 def counted(frame: Frame) -> Inventory:
-    return inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences))
+    return inventory_of(frame, CATALOG.nodes, blind_nodes(frame.absences))
 
 
 @pytest.mark.parametrize(
