@@ -2,14 +2,13 @@
 declares it, its node's SKU has it, or a pod requested it. What was not observed stays in every count, with a reason. An
 instance's rows count for its GPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from ....rules.catalog.types import NodeSku
 from ...core.advice_types import Unobserved
 from ...core.frame import Blind, Frame
 from ...core.scalars import most_at_once, peak, records, text
@@ -127,8 +126,9 @@ class Inventory:
         return float(sum(gpu.hours for node in self.nodes.values() for gpu in node.gpus))
 
 
-def inventory_of(frame: Frame, node_skus: Mapping[str, NodeSku], blind: Mapping[str, Blind]) -> Inventory:
-    """Count before judging. `node_skus`: of the catalog, by name. `blind`: nodes without GPU access."""
+def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: Mapping[str, Blind]) -> Inventory:
+    """Count before judging. `gpus_of_sku`: of a node SKU (None: not in the catalog). `blind`: nodes without GPU
+    access."""
     covered = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
     for key in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
@@ -146,7 +146,7 @@ def inventory_of(frame: Frame, node_skus: Mapping[str, NodeSku], blind: Mapping[
         name, sku, declared = str(row["node"]), text(row["node_sku"]), row["gpu_count"]
         gpus = [covered.get((name, uuid)) or GpuCoverage(name, uuid) for uuid in named.get(name, {})]
         counts = {
-            "node SKU": known.gpu_count if (known := node_skus.get(sku or "")) else 0,
+            "node SKU": (gpus_of_sku(sku) if sku is not None else None) or 0,
             "declared": 0 if pd.isna(declared) else int(declared),
             "requested": requested.get(name, 0),
         }
