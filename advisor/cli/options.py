@@ -352,7 +352,7 @@ def number(
 
 
 DURATION, MOMENT = Parsed(_duration, "DURATION"), Parsed(parse_moment, "TIME")
-SEED = number("N", "a whole number", -(10**18), 10**18, kind=int)
+SEED = number("N", "a whole number, 0 or more", 0, 10**18, kind=int)
 
 _source = (
     option("--db", type=PATH, multiple=True, help="database, or folder of node databases; repeatable"),
