@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import field, make_dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..rules.base.errors import UsageError
 from ..rules.base.heap import give_back, no_garbage_collection
 from ..rules.catalog import price_files as files
 from ..rules.catalog.loader import load_catalog
-from ..rules.catalog.price_files import SiteEnergy, SiteFigure, StatedPrice, StatedPrices, TeamPrices
+from ..rules.catalog.price_files import SiteEnergy, StatedPrice, StatedPrices, TeamPrices
 from ..rules.models import load_kind_model, load_move_model, load_resting_power, load_served_models
 from ..rules.policy.kind_priors import load_kind_priors
 from ..rules.policy.labels import WORKING_KINDS
@@ -44,22 +44,19 @@ def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:
     return tuple(StatedPrice(str(name), usd, what) for name, usd in value.items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Prices:
-    gpu: Sequence[StatedPrice] = field(default=(), metadata={"key": files.GPU_HOUR, "parse": parse_prices})
-    node: Sequence[StatedPrice] = field(default=(), metadata={"key": files.NODE_HOUR, "parse": parse_prices})
-
-
 def stated_prices(gpu_hour_usd: Sequence[str], environ: Mapping[str, str], **places: Path) -> StatedPrices:
     """The prices and energy of the settings, and those of --gpu-hour-usd over them. `places`: of the settings, as of
     `load_section`. Raises UsageError for an unknown setting and for a word that is no price."""
-    figures = (
-        (name, SiteFigure | None, field(default=None, metadata={"parse": partial(files.stated_energy, name)}))
-        for name in SiteEnergy.__struct_fields__
-    )
-    stated = load_section(_Prices, "prices", environ, **places)
-    energy = load_section(make_dataclass("Energy", figures), files.ENERGY_SECTION, environ, **places)
-    return StatedPrices(stated.gpu, stated.node, files.parse_flags(gpu_hour_usd), SiteEnergy(**vars(energy)))
+
+    def section(name: str, **parsers: Callable[..., object]) -> dict[str, Any]:
+        figures = [(key, Any, field(default=None, metadata={"parse": parse})) for key, parse in parsers.items()]
+        return vars(load_section(make_dataclass(name, figures), name, environ, **places))
+
+    prices = section("prices", **dict.fromkeys((files.GPU_HOUR, files.NODE_HOUR), parse_prices))
+    names = SiteEnergy.__struct_fields__
+    energy = section(files.ENERGY_SECTION, **{name: partial(files.stated_energy, name) for name in names})
+    gpu, node = prices[files.GPU_HOUR] or (), prices[files.NODE_HOUR] or ()
+    return StatedPrices(gpu, node, files.parse_flags(gpu_hour_usd), SiteEnergy(**energy))
 
 
 def load_rulebook(
