@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, make_dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..agent.config import load_section
+from ..rules.base.errors import UsageError
 from ..rules.base.heap import give_back, no_garbage_collection
+from ..rules.catalog import price_files as files
 from ..rules.catalog.loader import load_catalog
-from ..rules.catalog.price_files import StatedPrices, TeamPrices, load_prices, resolve_prices
+from ..rules.catalog.price_files import SiteEnergy, StatedPrice, StatedPrices, TeamPrices
 from ..rules.models import load_kind_model, load_move_model, load_resting_power, load_served_models
 from ..rules.policy.kind_priors import load_kind_priors
 from ..rules.policy.labels import WORKING_KINDS
@@ -28,6 +32,33 @@ if TYPE_CHECKING:
 SEED = 20  # of all runs: the same data give the same intervals
 
 
+def parse_prices(value: object, what: str) -> tuple[StatedPrice, ...]:
+    """A table of prices by SKU, or text as in ``H100-SXM5=2.10, L40S=0.9``. Raises UsageError for anything else."""
+    if isinstance(value, str):
+        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+        if not pairs or not all(equals and name.strip() for name, equals, _ in pairs):
+            raise UsageError(f"{what} is not a list of SKU=PRICE.", 'Write "H100-SXM5=2.10".')
+        return tuple(StatedPrice(name.strip(), usd.strip(), what) for name, _, usd in pairs)
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} is not a table of prices.", 'Write { "H100-SXM5" = 2.10 }.')
+    return tuple(StatedPrice(str(name), usd, what) for name, usd in value.items())
+
+
+def stated_prices(gpu_hour_usd: Sequence[str], environ: Mapping[str, str], **places: Path) -> StatedPrices:
+    """The prices and energy of the settings, and those of --gpu-hour-usd over them. `places`: of the settings, as of
+    `load_section`. Raises UsageError for an unknown setting and for a word that is no price."""
+
+    def section(name: str, **parsers: Callable[..., object]) -> dict[str, Any]:
+        figures = [(key, Any, field(default=None, metadata={"parse": parse})) for key, parse in parsers.items()]
+        return vars(load_section(make_dataclass(name, figures), name, environ, **places))
+
+    prices = section("prices", **dict.fromkeys((files.GPU_HOUR, files.NODE_HOUR), parse_prices))
+    names = SiteEnergy.__struct_fields__
+    energy = section(files.ENERGY_SECTION, **{name: partial(files.stated_energy, name) for name in names})
+    gpu, node = prices[files.GPU_HOUR] or (), prices[files.NODE_HOUR] or ()
+    return StatedPrices(gpu, node, files.parse_flags(gpu_hour_usd), SiteEnergy(**energy))
+
+
 def load_rulebook(
     rules_dir: Path | None, prices: Path | None, now: float, hourly: StatedPrices | None = None
 ) -> Rulebook:
@@ -42,7 +73,7 @@ def load_rulebook(
     today = datetime.fromtimestamp(now, UTC).date()
     rules, custom = load_waste_rules(rules_dir), load_custom_rules(rules_dir)
     stated = hourly or StatedPrices()
-    team = load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
+    team = files.load_prices(prices, catalog.nodes.keys(), today=today) if prices is not None else TeamPrices()
     return Rulebook(
         catalog=catalog,
         rules=rules,
@@ -59,7 +90,7 @@ def load_rulebook(
         move_model=load_move_model(),
         served_models=load_served_models(),
         team=team,
-        hourly=resolve_prices(stated, catalog, today),
+        hourly=files.resolve_prices(stated, catalog, today),
         energy=team.energy.over(stated.energy),
     )
 

@@ -13,10 +13,7 @@ from .base.errors import RulesError, UsageError
 from .base.output import columns, write_json, write_lines
 
 SCHEMA = "skuwise.rules/1"
-THRESHOLDS = {
-    "kinds": "kind thresholds", "bottlenecks": "bottleneck thresholds", "rest": "thresholds of rest",
-    "reporting": "thresholds of reporting", "watch": "thresholds of the watch",
-}  # fmt: skip
+THRESHOLDS = ("kinds", "bottlenecks", "rest", "reporting", "watch")
 
 
 @click.group("rules", cls=Group)
@@ -108,7 +105,7 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
     root, today = rules_root(folder), datetime.now(UTC).date()
     valid: dict[str, Any] = {}
     parts: dict[str, Callable[[], Any]] = {
-        "gpus": lambda: gpu_files.load_gpus(root).gpus,
+        "gpus": lambda: gpu_files.load_gpus(root)[0],
         "nodes": lambda: loader.load_nodes(root, valid.get("gpus")),
         "premiums": lambda: loader.load_premiums(root),
         "providers": lambda: loader.load_providers(root),
@@ -123,7 +120,7 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
         ),
         "kind priors": lambda: kind_priors.load_kind_priors(root).priors,
         "latency classes": lambda: latency_classes.load_latency_classes(root).classes,
-        **{what: partial(thresholds.load_thresholds, f"{name}.yaml", root) for name, what in THRESHOLDS.items()},
+        **{f"{name} thresholds": partial(thresholds.load_thresholds, f"{name}.yaml", root) for name in THRESHOLDS},
     }
     if prices is not None:
         parts["prices"] = lambda: (

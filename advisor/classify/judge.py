@@ -74,7 +74,8 @@ def measured_rows(frame: Frame, book: Rulebook) -> MeasuredRows:
     frame = sound.frame
     blind = blind_nodes(frame.absences)
     # What was not believed was not observed either.
-    inventory = inventory_of(frame, book.catalog.node_gpu_count, blind)
+    counts = {name: sku.gpu_count for name, sku in book.catalog.nodes.items()}
+    inventory = inventory_of(frame, counts.get, blind)
     index = index_gpus(frame, book.catalog)
     attribution = attribute(frame)
     rows, ports = measures(frame, index, port_traffic(frame, book), book)

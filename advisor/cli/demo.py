@@ -98,7 +98,7 @@ def demo_text(advice: Advice, again: Again, folder: Path, *, width: int = 100, c
 @command("skuwise simulate founding --db founding.db", "skuwise simulate small --db small.db --days 7 --seed 3")
 @argument("scenario", type=Choice(("founding", "small", "fleet")), metavar="SCENARIO")
 @option("--db", type=PATH, required=True, help="FILE.db for one database, else a folder with one database per node")
-@option("--days", type=number("N", "a number of days", 0, 1e6), default=14.0, help="length in days (default: 14)")
+@option("--days", type=number("N", "0.05 to 400 days", 0.05, 400), default=14.0, help="length in days (default: 14)")
 @option("--seed", type=SEED, default=0, help="seed of the random numbers (default: 0)")
 @option("--until", type=MOMENT, help="end of the window, RFC 3339 in UTC (default: the last full hour)")
 @option("--minutes", type=DURATION, default="6h", help="age of the oldest minute (default: 6h)")

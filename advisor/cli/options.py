@@ -145,7 +145,7 @@ class RulebookOptions:
 
     def stated_prices(self) -> StatedPrices:
         """Prices by the hour of the options and of the settings. Raises UsageError."""
-        from .price_settings import stated_prices
+        from ..advise import stated_prices
 
         return stated_prices(self.gpu_hour_usd, os.environ)
 
@@ -352,7 +352,7 @@ def number(
 
 
 DURATION, MOMENT = Parsed(_duration, "DURATION"), Parsed(parse_moment, "TIME")
-SEED = number("N", "a whole number", -(10**18), 10**18, kind=int)
+SEED = number("N", "a whole number, 0 or more", 0, 10**18, kind=int)
 
 _source = (
     option("--db", type=PATH, multiple=True, help="database, or folder of node databases; repeatable"),

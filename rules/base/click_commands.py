@@ -26,24 +26,13 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group that suggests the nearest command for one that it does not have, and lists them as they are written."""
+    """A group that lists its commands as they are written."""
 
     command_class = Command
 
     def __init__(self, name: str | None = None, **about: Any) -> None:  # noqa: ANN401 - as click's
         about = {"epilog": f"Run 'skuwise {name} COMMAND --help' for details."} | about
         super().__init__(name, no_args_is_help=False, subcommand_metavar="COMMAND ...", **about)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve as click does. Raises click.UsageError for an unknown command."""
-        name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
-            commands = self.list_commands(ctx)
-            near = suggest(name, commands) or f"Commands: {', '.join(commands)}."
-            raise click.UsageError(f"Unknown command {quoted(f'{ctx.command_path} {name}')}. {near}", ctx)
-        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click's
         return list(self.commands)
@@ -149,6 +138,10 @@ def run_click(root: click.Command, prog: str, arguments: Sequence[str], typed: S
             params = error.ctx.command.params if error.ctx is not None else []
             near = suggest(error.option_name, [name for param in params for name in param.opts], loosely=True)
             sentence = f"Unknown option {quoted(error.option_name)}. {near}".rstrip(" .")
+        elif isinstance(error, click.NoSuchCommand) and error.ctx is not None:
+            commands = error.ctx.command.list_commands(error.ctx)  # type: ignore[attr-defined] - of a group
+            near = suggest(error.command_name, commands) or f"Commands: {', '.join(commands)}"
+            sentence = f"Unknown command {quoted(f'{error.ctx.command_path} {error.command_name}')}. {near}"
         end = "" if sentence.endswith("?") else "."
         path = prog if error.ctx is None else error.ctx.command_path
         say(f"skuwise: {clean(sentence)}{end} Run '{path} --help' for usage.")

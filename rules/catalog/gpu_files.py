@@ -7,7 +7,7 @@ together. The number of SMs, the clock and the FLOP per clock expose such a fact
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,10 +45,7 @@ _BANDWIDTH_GB_PER_SECOND = {
     "GDDR7": (1000, 1850),
 }  # fmt: skip
 # One link, one way, GB/s, by NVLink generation. AMD's datasheet of MI300X has 128 GB/s a link for both directions.
-_LINK_GB_PER_SECOND: Mapping[str, Mapping[int | None, float]] = {
-    "nvlink": {2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0},
-    "xgmi": {None: 64.0},
-}
+_LINK_GB_PER_SECOND: Mapping[int | str | None, float] = {2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0, "xgmi": 64.0}
 # A rate by another, which has half of it or the same. Rates are printed with three digits: 3 % off are accepted.
 _PAIRS: tuple[tuple[Check, Precision, Precision, int], ...] = (
     ("precisions", "bf16", "fp16", 1), ("precisions", "fp8", "fp16", 2), ("int8", "int8", "fp16", 2),
@@ -112,22 +109,13 @@ class _File(Strict, frozen=True):
     gpus: Mapping[Name, _Gpu]
 
 
-@dataclass(frozen=True)
-class GpuLibrary:
-    """Every GPU by name; `index` maps normalized names and aliases to names, `asked` also what only people type."""
-
-    gpus: Mapping[str, GpuSku]
-    index: Mapping[str, str]
-    asked: Mapping[str, str]
-
-
 def normalise(name: str) -> str:
     """A GPU's name for comparison: lower case, one dash between words, without a leading NVIDIA."""
     return _NOT_WORD.sub("-", name.casefold()).strip("-").removeprefix("nvidia-")
 
 
-def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
-    """The GPUs that ship, with a site's. Raises RulesError, also for figures that contradict one another."""
+def load_gpus(rules_dir: Path | None = None) -> tuple[dict[str, GpuSku], dict[str, str], dict[str, str]]:
+    """`Catalog.gpus`, `index` and `asked`. Raises RulesError, also for figures that contradict one another."""
 
     def use(file: object, top: _File) -> Mapping[str, tuple[GpuSku, tuple[str, ...], object]]:
         for name, entry in top.gpus.items():
@@ -139,7 +127,7 @@ def load_gpus(rules_dir: Path | None = None) -> GpuLibrary:
     gpus = read_folders([layer / "gpus" for _, layer in layers(rules_dir)], _File, use)
     index = _index((name, (name, *gpu.aliases), file) for name, (gpu, _, file) in gpus.items())
     asked = _index((name, asked_as, file) for name, (_, asked_as, file) in gpus.items())
-    return GpuLibrary({name: gpu for name, (gpu, _, _) in gpus.items()}, index, asked | index)
+    return {name: gpu for name, (gpu, _, _) in gpus.items()}, index, asked | index
 
 
 def with_note(source: str, note: str | None) -> str:
@@ -202,9 +190,10 @@ def _contradictions(name: str, entry: _Gpu) -> Iterator[str]:
     for check, precision, base, factor in _PAIRS:
         figure, expected = rates.get(precision, math.nan), factor * rates.get(base, math.nan)
         checks.append((check, f"the {precision} rate", figure, 0.97 * expected, 1.03 * expected))
-    for check, by_generation in _LINK_GB_PER_SECOND.items():
-        if (link := getattr(entry, check)) is not None:
-            rate, of_link = by_generation.get(link.generation, math.nan), link.gb_per_second_one_way / link.links
+    for check, link in (("nvlink", entry.nvlink), ("xgmi", entry.xgmi)):
+        if link is not None:
+            rate = _LINK_GB_PER_SECOND.get(check if check == "xgmi" else link.generation, math.nan)
+            of_link = link.gb_per_second_one_way / link.links
             checks.append((check, f"{check} of one link, one way,", of_link, 0.98 * rate, 1.02 * rate))
     for check, what, figure, low, high in checks:
         if check not in entry.unchecked and (figure < low or figure > high):

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ..base.typed import AsOf, Count, Name, Positive, Sourced, Strict, Text, check_known, place
 from ..base.yaml_loader import layers, packaged_rules, read, read_folders, read_layers
-from .gpu_files import GpuLibrary, Watts, load_gpus, normalise, with_note
+from .gpu_files import Watts, load_gpus, normalise, with_note
 from .types import GIB, Fabric, FigureSource, GpuSku, NodeSku, Price
 
 ANY_REGION = "global"  # a price of this region holds in every region of its provider
@@ -88,10 +88,14 @@ class _BoardPower(Sourced, frozen=True):
 
 
 @dataclass(frozen=True)
-class Catalog(GpuLibrary):
-    """GPUs and nodes by name (``provider/instance_type``), and what prices rest on. `boards`: watts by normalized name
-    of GPUs outside the catalog."""
+class Catalog:
+    """GPUs and nodes by name (``provider/instance_type``), and what prices rest on. `index` maps normalized names and
+    aliases of GPUs to their names, `asked` also what only people type. `boards`: watts by normalized name of GPUs
+    outside the catalog."""
 
+    gpus: Mapping[str, GpuSku]
+    index: Mapping[str, str]
+    asked: Mapping[str, str]
     nodes: Mapping[str, NodeSku]
     premiums: Mapping[str, Prior]
     providers: Mapping[str, Provider] = field(default_factory=dict)
@@ -105,15 +109,8 @@ class Catalog(GpuLibrary):
         """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
         return self.gpus.get(self.asked.get(normalise(name), ""))
 
-    def board_watts(self, name: str) -> float | None:
-        """Board power of a GPU outside the catalog by the driver's name; None: unknown."""
-        return self.boards.get(normalise(name))
-
     def node(self, name: str) -> NodeSku | None:
         return self.nodes.get(name)
-
-    def node_gpu_count(self, name: str) -> int | None:
-        return node.gpu_count if (node := self.nodes.get(name)) is not None else None
 
     def nodes_of(self, gpu: str) -> tuple[NodeSku, ...]:
         """Every node with this GPU (a catalog name)."""
@@ -168,11 +165,13 @@ class Premium:
 
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, key and remedy."""
-    library = load_gpus(rules_dir)
+    gpus, index, asked = load_gpus(rules_dir)
     boards = read(packaged_rules() / "board_power.yaml", _BoardPower)
     return Catalog(
-        **vars(library),
-        nodes=load_nodes(rules_dir, library.gpus),
+        gpus,
+        index,
+        asked,
+        nodes=load_nodes(rules_dir, gpus),
         premiums=load_premiums(rules_dir),
         providers=load_providers(rules_dir),
         boards={normalise(name): watts for name, watts in boards.watts.items()},

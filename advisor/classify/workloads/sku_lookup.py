@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.extensions import take
 
+from ....rules.catalog.gpu_files import normalise
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, Slices, slices_of
 from ...core.frame import Frame, Key
@@ -75,7 +76,7 @@ def _peaks(sku: GpuSku | None, gpu: Record, catalog: Catalog) -> tuple[float | N
     numbers = (gpu["power_limit_watts"], gpu["nvlink_bytes_per_second"])
     limit, links = (float(n) if isinstance(n, (int, float)) and n > 0 else None for n in numbers)
     if sku is None:  # its limit is the best that is known of its power
-        limit = limit or catalog.board_watts(text(gpu["name"]) or "")
+        limit = limit or catalog.boards.get(normalise(text(gpu["name"]) or ""))
         return None, None, None, links, None, limit, limit, None, None, None
     return (
         sku.tensor_reference_hertz, sku.boost_hertz, sku.tensor_active_at_peak,

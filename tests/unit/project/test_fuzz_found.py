@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.advise import parse_prices
 from skuwise.advisor.billing.bill import BillLine
-from skuwise.advisor.cli.price_settings import parse_prices
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.notify.routes import load_mail_settings, load_routes
 from skuwise.agent.base.settings import parse_listen
@@ -193,7 +193,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("advise --db x --format tabel", "Invalid value 'tabel' for --format. Did you mean table?", "advise"),
         ("rules list --format zzz", "Invalid value 'zzz' for --format. Use yaml or json.", "rules list"),
         ("simulate foundin --db x", "Invalid value 'foundin' for SCENARIO. Did you mean founding?", "simulate"),
-        ("simulate founding --db x --days abc", "Invalid --days: 'abc'. Use a number of days.", "simulate"),
+        ("simulate founding --db x --days abc", "Invalid --days: 'abc'. Use 0.05 to 400 days.", "simulate"),
         ("advise --db", "Option '--db' requires an argument.", "advise"),
         ("man", "Unknown command 'man'. Did you mean plan?", None),
         ("skus", "Missing command.", "skus"),

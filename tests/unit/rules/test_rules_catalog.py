@@ -87,9 +87,9 @@ def test_every_alias_leads_to_one_gpu_and_a_site_adds_and_replaces_gpus(tmp_path
         assert {CATALOG.index[normalise(alias)] for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
     text = GPU + GPU.partition("gpus:\n")[2].replace("X100", "L4")
     folder = rules_folder(tmp_path, {"gpus/own.yaml": text})
-    library = load_gpus(folder)
-    assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12) and library.gpus["L4"].tdp_watts == 700
-    assert len(library.gpus) == len(CATALOG.gpus) + 1
+    gpus = load_gpus(folder)[0]
+    assert gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12) and gpus["L4"].tdp_watts == 700
+    assert len(gpus) == len(CATALOG.gpus) + 1
     shutil.copy(folder / "gpus" / "own.yaml", folder / "gpus" / "twice.yaml")
     with pytest.raises(RulesError, match=r"twice\.yaml: .*own\.yaml has 'X100' already"):
         load_gpus(folder)
@@ -97,6 +97,6 @@ def test_every_alias_leads_to_one_gpu_and_a_site_adds_and_replaces_gpus(tmp_path
 
 def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
     text = GPU.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
-    assert load_gpus(rules_folder(tmp_path, {"gpus/own.yaml": text})).gpus["X100"].tdp_watts == 2400
+    assert load_gpus(rules_folder(tmp_path, {"gpus/own.yaml": text}))[0]["X100"].tdp_watts == 2400
     with pytest.raises(RulesError, match="unknown value 'heat'"):
         load_gpus(rules_folder(tmp_path, {"gpus/own.yaml": text.replace("power: a", "heat: a")}))

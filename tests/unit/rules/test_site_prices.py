@@ -6,8 +6,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.cli.price_settings import stated_prices
+from skuwise.advisor.advise import load_rulebook, stated_prices
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
 from skuwise.advisor.show.writers.formats import FORMATS, render

@@ -111,7 +111,9 @@ CATALOG = load_catalog()
 
 
 def counted(frame: Frame) -> Inventory:
-    return inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences))
+    return inventory_of(
+        frame, {name: sku.gpu_count for name, sku in CATALOG.nodes.items()}.get, blind_nodes(frame.absences)
+    )
 
 
 @pytest.mark.parametrize(
