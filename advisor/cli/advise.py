@@ -41,7 +41,7 @@ def advise(
     state: options.StateOptions,
 ) -> int:
     """Report what each workload is, what is wasted and what to change."""
-    from ..doctor.diagnose import coverage_line, diagnose
+    from ..doctor.coverage import coverage_line
 
     page = PageOptions(section, whole, verbose, state.again(telemetry))
     flags = [flag for flag, is_set in {"--section": section, "--all": whole, "--verbose": verbose}.items() if is_set]
@@ -55,8 +55,7 @@ def advise(
     frame, reasoned = telemetry.evaluate(book, now, ledger, with_market=market)
     output.write(render(reasoned.advice, output.form, width=options.terminal_width(), color=output.color, page=page))
     # Figures over half a fleet look like those over a whole one.
-    remedies = f"{program()} doctor {options.words(telemetry.source)}"
-    line = coverage_line(diagnose(frame, reasoned, book.catalog), remedies)
+    line = coverage_line(frame, reasoned, book.catalog, f"{program()} doctor {options.words(telemetry.source)}")
     if line is not None:
         say(clean(line))
     ledger.note(reasoned.advice, now)

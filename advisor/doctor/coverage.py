@@ -14,10 +14,13 @@ from ..core.advice_types import Advice
 from ..core.coded_text import CodedText
 from ..core.frame import Frame
 from ..core.scalars import text
+from ..core.timestamps import span
 from ..pipeline import Reasoned
 from ..show.coverage import observed_fabrics
 
 HOUR = 3600.0
+# Below this share of the window, its gaps are reported.
+WINDOW_SHARE = 0.9
 
 
 class Measure(NamedTuple):
@@ -165,6 +168,34 @@ def node_hours(frame: Frame, inventory: Inventory) -> dict[str, dict[str, float]
         for (node, name), seconds in ports.groupby(level=[0, 1]).max().items():  # type: ignore[misc] - a tuple of two
             hours.get(str(node), {})[str(name)] = float(seconds) / HOUR
     return hours
+
+
+# Measures of `coverage_line`, and the share of GPUs without one from which it is in it.
+_CORE = ("engine_active", "tensor_active", "dram_active", "mem_used", "power")
+_MISSING_SHARE = 0.1
+
+
+def coverage_line(frame: Frame, reasoned: Reasoned, catalog: Catalog, command: str) -> str | None:
+    """Poor coverage in a sentence; None: coverage is good. `command`: the ``skuwise doctor`` with the remedies."""
+    summary, inventory = reasoned.advice.summary, reasoned.fleet.verdicts.inventory
+    missing = summary.unobserved_gpu_count
+    parts = [
+        f"{GPU_MEASURES[metric.metric].title} on {metric.having}"
+        for metric in metric_coverage(frame, reasoned, node_hours(frame, inventory), catalog)
+        if metric.metric in _CORE and summary.gpu_count - metric.having > _MISSING_SHARE * summary.gpu_count + missing
+    ]
+    if missing or parts:
+        parts = [", ".join([f"{summary.gpu_count - missing} of {summary.gpu_count} GPUs observed", *parts])]
+    window, observed = summary.window_hours, summary.observed_hours
+    if window is not None and observed is not None and observed < WINDOW_SHARE * window:
+        parts.append(f"{span(observed * 3600)} of {span(window * 3600)} observed")
+    if summary.cost_usd is None:
+        parts.append("no price")
+    if parts and frame.fabric.empty:
+        parts.append("no fabric counters")
+    if parts and len(frame.nodes) and frame.nodes["region"].isna().all():
+        parts.append("region unknown")
+    return f"Coverage: {'; '.join(parts)}. For remedies run '{command}'." if parts else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,13 +63,6 @@ def diagnose(frame: Frame, reasoned: Reasoned, catalog: Catalog) -> Diagnosis:
     return replace(diagnosis, gaps=tuple(gap for check in CHECKS for gap in check(diagnosis)))
 
 
-def coverage_line(diagnosis: Diagnosis, command: str) -> str | None:
-    """The codes of all gaps in a sentence; None: there is none. `command`: the ``skuwise doctor`` with the remedies."""
-    codes = ", ".join(dict.fromkeys(gap.code for gap in diagnosis.gaps))
-    observed = f"{diagnosis.observed} of {counted(diagnosis.advice.summary.gpu_count, 'GPU')} observed"
-    return f"Coverage: {observed}; {codes}. For remedies run '{command}'." if codes else None
-
-
 SCHEMA = "skuwise.doctor/1"
 _NODES_MAX = 12
 

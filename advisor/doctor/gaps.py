@@ -20,6 +20,7 @@ from .coverage import (
     GPU_MEASURES,
     HOUR,
     OTHER_PIPES,
+    WINDOW_SHARE,
     Diagnosis,
     MetricCoverage,
     NodeState,
@@ -47,8 +48,6 @@ INFINIBAND_FLAG = "--collector.infiniband"
 ETHERNET_FLAG = "--collector.netdev --collector.netclass"
 NODE_EXPORTER = "the flags of node_exporter (in a container also --path.sysfs=/host/sys)"
 
-# Below this share of the window, its gaps are reported.
-_WINDOW_SHARE = 0.9
 # Samples that lie farther apart than this hide the changes between work and waiting.
 _COARSE_SECONDS = 90.0
 # Of GPU-hours of work, or of workloads: a larger share without a name is a gap.
@@ -150,7 +149,7 @@ def _too_little_data(d: Diagnosis) -> Gaps:
             then or when_possible(most.hours_observed, floor, window, at, most), short,
         )  # fmt: skip
     observed, hours = d.verdicts.inventory.observed_hours, d.verdicts.inventory.hours
-    if 0 < observed < _WINDOW_SHARE * hours:
+    if 0 < observed < WINDOW_SHARE * hours:
         alerts = ("alerts of the monitoring server", "alert on up == 0 for the jobs of the exporters")
         yield _gap(
             "window-has-holes",

@@ -192,7 +192,7 @@ def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
     assert (gap["code"], len(gap["nodes"])) == ("no-dram-active", 2)
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "2d"]) == 0
     said = capsys.readouterr().err
-    assert "Coverage: 16 of 16 GPUs observed; no-dram-active. For remedies run" in said
+    assert "Coverage: 16 of 16 GPUs observed, DRAM activity on 0. For remedies run" in said
     assert f"skuwise doctor --db {path}'" in said
     assert main(["advise", "--no-ledger", "--db", str(founding), "--since", "2d"]) == 0
     assert "Coverage:" not in capsys.readouterr().err  # where it is good
@@ -207,7 +207,7 @@ def test_advise_names_missing_prices_regions_and_fabrics(
     )  # fmt: skip
     assert main(["advise", "--no-ledger", "--db", str(path), "--since", "10d"]) == 0
     err = capsys.readouterr().err
-    assert "Coverage: 16 of 16 GPUs observed; no-network, node-sku-unknown, no-price. For" in err
+    assert "Coverage: 48.0 h of 10.0 days observed; no price; no fabric counters; region unknown." in err
     assert "it'\"'\"'s bare.db'" in err  # to be copied into a shell
     gaps = document_databases(capsys, "--db", str(path), "--since", "2d")["gaps"]
     assert [gap["code"] for gap in gaps] == ["no-network", "node-sku-unknown", "no-price"]
