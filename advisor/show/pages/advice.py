@@ -220,8 +220,8 @@ def _next(story: Story, options: PageOptions) -> Section:
     text = "All sections (--section NAME for one, --verbose for the evidence of each finding):"
     return section(
         "Next",
-        AsideBlock("Evidence and calculation of one id:", again.command("explain", ids[0])) if ids else None,
-        AsideBlock(text, again.command("advise", "--all")) if options.short and advice.workloads else None,
+        AsideBlock("Evidence and calculation of one id:", again.advice("explain", ids[0])) if ids else None,
+        AsideBlock(text, again.advice("advise", "--all")) if options.short and advice.workloads else None,
     )
 
 

@@ -15,7 +15,7 @@ from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, Phase, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
 from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
-from ..page_options import Again
+from ..reader_links import ReaderCommands
 from ..subjects import Subject, replicas_of, workload_of
 from ..titles import Titles, finding_title, runs_noun, titled
 from .energy import drawn_words
@@ -35,7 +35,7 @@ def explain_page(
     rules: Mapping[str, WasteRule] = MappingProxyType({}),
     *,
     verbose: bool = False,
-    again: Again | None = None,
+    again: ReaderCommands | None = None,
 ) -> Document:
     """What is claimed of `subject`, and why. `catalog`: for the calculation of dollars; `rules`: as they apply to its
     owner, for the reasons of thresholds; `verbose`: all evidence, limits, rejected nodes and measurements too."""
@@ -74,7 +74,7 @@ def explain_page(
             details.append(section(_kind(workload), _identity(workload), _use(workload)))
         shown += [*details, *(_workload_details(workload) if workload is not None else ())]
     elif again is not None:
-        command = again.command("explain", "--verbose", short_id(subject.id))
+        command = again.advice("explain", "--verbose", short_id(subject.id))
         shown.append(section("Next", AsideBlock("Limits, rejected nodes and all measurements:", command)))
     return Document(
         title=title,
