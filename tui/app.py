@@ -224,10 +224,7 @@ class SkuwiseApp(App[None]):
         self.jobs.start("query", lambda _tell: self._loader.queries(look, subject), show)
 
     def action_page(self, name: str) -> None:
-        page = self.screen
-        if isinstance(page, Page):
-            if page.workload is not None and name != page.NAME:
-                self.state = replace(self.state, workload=page.workload)
+        if isinstance(self.screen, Page):
             self._go_to(name)
 
     def action_help(self) -> None:

@@ -67,15 +67,13 @@ class Loaded(Look):
 @dataclass(frozen=True)
 class State:
     """What the screens show. `progress`: what is being done (None: nothing); `error`: why the last reading failed;
-    `now`: Unix seconds; `workload`: the workload under the cursor when the page was left (None: none). `earlier`: what
-    an earlier run read of this source, until it is read again."""
+    `now`: Unix seconds; `earlier`: what an earlier run read of this source, until it is read again."""
 
     window: WindowChoice
     now: float
     loaded: Loaded | None = None
     progress: str | None = None
     error: str | None = None
-    workload: str | None = None
     earlier: Look | None = None
 
     @property

@@ -15,7 +15,8 @@ from ...rules.base.click_commands import FOLDER, PATH, Choice, command
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import Progress, program, say, write_stdout, write_whole
 from ..core.timestamps import rfc3339
-from ..show.page_options import Again, PageOptions, Rows
+from ..show.page_options import PageOptions, Rows
+from ..show.reader_links import ReaderCommands
 from .options import DURATION, MOMENT, SEED, OutputOptions, number, terminal_width
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def demo(folder: Path | None, seed: int) -> int:
     from ..demo import simulate
     from ..notify.report import ReportJob, reported_week, write_previews
     from ..notify.routes import ReportSettings, Routes
-    from ..show.reader_links import ReaderCommands
     from ..show.writers.formats import render
     from ..state.fleets import StateBeside
     from ..telemetry.source import Databases
@@ -56,7 +56,7 @@ def demo(folder: Path | None, seed: int) -> int:
     say("2/3  Analyzing the fleet")
     book = load_rulebook(None, None, now)
     advice = read_and_reason([fleet], book, now=now)[1].advice
-    again = Again(program(), f"--db {shlex.quote(str(fleet))}")
+    again = ReaderCommands(program(), f"--db {shlex.quote(str(fleet))}")
     write_whole(folder / "advice.html", render(advice, "html", page=PageOptions(whole=True, again=again)))
     say("3/3  Writing the weekly report")
     # As its administrators would receive it, without this user's settings and without the report's own notes.
@@ -69,20 +69,20 @@ def demo(folder: Path | None, seed: int) -> int:
     return EXIT_DONE
 
 
-def demo_text(advice: Advice, again: Again, folder: Path, *, width: int = 100, color: bool = False) -> str:
+def demo_text(advice: Advice, again: ReaderCommands, folder: Path, *, width: int = 100, color: bool = False) -> str:
     """What the demo prints: the short page, its files, and commands to paste."""
     from ..core.ids import short_id
     from ..core.worth import selected
     from ..show.pages.advice import advice_page
     from ..show.writers.text import document_text
 
-    commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
+    commands = [("all recommendations, findings and workloads", again.advice("advise", "--all"))]
     silent = {finding.id for finding in advice.findings if finding.rule == "idle-fabric"}
     founding = next((r for r in selected(advice).shown if not silent.isdisjoint(r.findings)), None)
     if founding is not None:
-        commands.append((_FOUNDING, again.command("explain", short_id(founding.id))))
+        commands.append((_FOUNDING, again.advice("explain", short_id(founding.id))))
     commands += [
-        ("the screens, in a terminal", again.command("tui")),
+        ("the screens, in a terminal", again.advice("tui")),
         ("what can be measured on this machine", f"{again.program} agent doctor"),
     ]
     page = document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=width, color=color)

@@ -25,7 +25,6 @@ from ...rules.base.errors import NothingToDo, UsageError
 from ...rules.base.output import Progress, plain, program, say, write_stdout, write_whole
 from ...rules.base.sanitize import clean, quoted
 from ..core.timestamps import parse_moment, rfc3339
-from ..show.page_options import Again
 from ..show.reader_links import ReaderCommands
 
 if TYPE_CHECKING:
@@ -194,14 +193,14 @@ class StateOptions:
     state: Path | None = None
     no_ledger: bool = False
 
-    def again(self, telemetry: Telemetry) -> Again:
+    def again(self, telemetry: Telemetry) -> ReaderCommands:
         """How to run another command on `telemetry` with this state file; the default window is left out."""
         since, until = telemetry.since, telemetry.until
         size, unit = next(((size, unit) for size, unit in _UNITS if since % size == 0), _UNITS[-1])
         window = [f"--since {since / size:g}{unit}"] if since != parse_duration(SINCE) else []
         window += [f"--until {rfc3339(until)}"] if until is not None else []
-        parts = (words(telemetry.source), *window, words(telemetry.rulebook, self))
-        return Again(program(), " ".join(filter(None, parts)))
+        source, book = words(telemetry.source), words(telemetry.rulebook, self)
+        return ReaderCommands(program(), source, book, window=" ".join(window))
 
     def named(self) -> Path | None:
         """The file that the option or the settings name; None: the fleet's own is meant."""

@@ -25,8 +25,8 @@ from ..show.writers.csv import csv_text
 from ..state.deliveries import known, queue
 from ..state.file import State
 from ..state.fleets import StateBeside
-from ..state.ledger import decisions_of, mailed_since, note_mailed
-from ..state.outcomes import MoveOutcome, move_outcomes
+from ..state.ledger import LedgerEntry, decisions_of, mailed_since, note_mailed
+from ..state.outcomes import followed
 from ..telemetry.source import Source
 from .letters import Letter, compose, file_names, message_id, message_to, report_letter
 from .routes import ReportSettings, Routes, TeamRoute
@@ -84,17 +84,20 @@ def split_by_team(
     return parts
 
 
-def outcomes_by_team(
-    outcomes: Sequence[MoveOutcome], parts: Mapping[Team, Advice]
-) -> Mapping[Team, tuple[MoveOutcome, ...]]:
-    """The outcomes of each team's moves: by their id where the advice still knows it, else by the workload's name,
-    where one team alone has such a workload."""
+def moves_by_team(moves: Sequence[LedgerEntry], parts: Mapping[Team, Advice]) -> Mapping[Team, tuple[LedgerEntry, ...]]:
+    """The moves of each team: by their id where the advice still contains it, else by the workload's name, where one
+    team alone has such a workload."""
     by_id = {r.id: team for team, part in parts.items() for r in part.recommendations}
     by_name: dict[str, set[Team]] = {}
     for team, part in parts.items():
         for w in part.workloads:
             by_name.setdefault(w.name, set()).add(team)
-    return _grouped(outcomes, lambda o: by_id[o.id] if o.id in by_id else _only(by_name.get(o.about, ())))
+
+    def team_of(entry: LedgerEntry) -> Team:
+        id_ = entry.recommendation.id
+        return by_id[id_] if id_ in by_id else _only(by_name.get(entry.about, ()))
+
+    return _grouped(moves, team_of)
 
 
 def _only(teams: Iterable[Team]) -> Team:
@@ -270,7 +273,7 @@ def team_letters(
     entries = ledger.entries()
     if noting:  # what was noted may have shown that a recommendation was done, or went back
         advice = marked(advice, decisions_of(entries, job.now))
-    outcomes = move_outcomes(entries, job.now)
+    moves = followed(entries, job.now)
     reported: Mapping[str, frozenset[str]] = {}
     if ledger.state is not None:
         # By weeks, not by the clock: what was reported exactly a cooldown ago is reported again. What this week's mail
@@ -284,17 +287,17 @@ def team_letters(
         return split_by_team(whole, job.routes.team_of, job.routes.team_of_node, teams=names)
 
     parts, parts_before = split(advice), split(before) if before is not None else None
-    outcomes_of = outcomes_by_team(outcomes, parts)
+    moves_of = moves_by_team(moves, parts)
     links = ReaderLinks(job.commands, job.settings.dashboard_url)
     for team in teams:
         about: dict[str, Any] = {"reported": reported.get(team.name, frozenset())}
-        part, part_before, part_outcomes = advice, before, outcomes
+        part, part_before, part_moves = advice, before, moves
         if team.name:
             about["team"], part, part_before = team.name, parts[team.name], (parts_before or {}).get(team.name)
-            part_outcomes = outcomes_of.get(team.name, ())
+            part_moves = moves_of.get(team.name, ())
         elif job.routes.teams:
             about |= {"teams": parts, "teams_before": parts_before}
-        story = story_of(part, part_before, part_outcomes, **about)
+        story = story_of(part, part_before, part_moves, **about)
         if job.settings.no_data == "short" or not story.empty:
             yield team, report_letter(story, links), story.proposed if ledger.state is not None else ()
 

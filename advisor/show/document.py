@@ -34,15 +34,10 @@ class Table(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Named values, one per line."""
+    """Named values, one per line. `amounts`: the lengths of their bars; empty: without bars."""
 
     rows: tuple[tuple[str, str], ...]
-
-
-class Bars(NamedTuple):
-    """Amounts to compare: a name, the amount that sets the bar's length, and its value in words."""
-
-    rows: tuple[tuple[str, float, str], ...]
+    amounts: tuple[float, ...] = ()
 
 
 class Bullets(NamedTuple):
@@ -74,7 +69,7 @@ class Section:
 
 
 # A bare text is a paragraph.
-Block = Union[str, Table, Figures, Bars, Bullets, AsideBlock, Link, Section]  # noqa: UP007 - Section is defined above
+Block = Union[str, Table, Figures, Bullets, AsideBlock, Link, Section]  # noqa: UP007 - Section is defined above
 
 
 def section(title: str, *blocks: Block | None, id: str = "") -> Section:

@@ -10,6 +10,7 @@ from ..core.advice_json import plain
 from ..core.advice_types import DecisionState
 from ..core.timestamps import minute, rfc3339
 from ..state.ledger import LedgerEntry, LedgerEvent, configuration_words
+from ..state.outcomes import measured_words
 from .incident_words import labelled
 
 # In the order in which they are listed: first those that somebody has to decide.
@@ -91,20 +92,10 @@ def _measured_lines(entry: LedgerEntry) -> list[str]:
     measured = entry.realised
     if measured is None:
         return ["not done yet"]
-    saving = f"saving unknown: {measured.saving_missing}"
-    if measured.saving_usd_per_month is not None:
-        cost = f"{words.usd(measured.usd_per_month_before)} to {words.usd(measured.usd_per_month_after)} a month"
-        over = f"measured over {measured.hours:,.0f} h until {minute(measured.until)}; done on {minute(measured.since)}"
-        saving = f"{words.usd(measured.saving_usd_per_month)}/month saved ({cost}), {over}"
+    over = f"measured over {measured.hours:,.0f} h until {minute(measured.until)}; done on {minute(measured.since)}"
+    usd = f"{words.usd(measured.usd_per_month_before)} to {words.usd(measured.usd_per_month_after)} a month"
     before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
-    ratio, load = measured.time_ratio, measured.load_ratio
-    return [
-        saving,
-        f"{words.hours(before)} to {words.hours(after)} a month",
-        f"time x{ratio:.2f}" if ratio is not None else f"time unknown: {measured.time_missing}",
-        f"load x{load:.2f}" if load is not None else "load unknown",
-        *measured.confounders,
-    ]
+    return [measured_words(measured), f"{usd}, {words.hours(before)} to {words.hours(after)} a month; {over}"]
 
 
 def _state_words(entry: LedgerEntry, now: float) -> str:

@@ -3,24 +3,13 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .reader_links import ReaderCommands
+
 # Sections of the page in their order, as ``--section`` takes them; the first four are the short page.
 SECTIONS = (
     "recommendations", "findings", "workloads", "notes", "coverage", "energy", "idle", "fabric", "kinds", "levers",
     "market", "method", "prices",
 )  # fmt: skip
-
-
-class Again(NamedTuple):
-    """How to run a command on the same telemetry. `program`: the name of skuwise in a shell; `arguments`: the source
-    and other options as they were given, quoted for a shell."""
-
-    program: str
-    arguments: str
-
-    def command(self, *words: str) -> str:
-        """``skuwise explain --db fleet.db r-5603c79e``: the command, the arguments, then the other words."""
-        name, *rest = words
-        return " ".join(part for part in (self.program, name, self.arguments, *rest) if part)
 
 
 class Rows(NamedTuple):
@@ -44,7 +33,7 @@ class PageOptions:
     sections: tuple[str, ...] = ()
     whole: bool = False
     verbose: bool = False
-    again: Again | None = None
+    again: ReaderCommands | None = None
     rows: Rows = ROWS
 
     def shows(self, section: str) -> bool:

@@ -104,7 +104,7 @@ class LedgerEntry:
     @property
     def realised(self) -> Realised | None:
         """The newest measurement; None: it was never done, or not since it regressed and was decided on again."""
-        event = self.last("done", "measured", "regressed")
+        event = self.last("accepted", "done", "measured", "regressed")
         return event.realised if event is not None else None
 
 

@@ -1,15 +1,15 @@
 """What became of recommendations: events that telemetry adds to the ledger, and predicted against measured gains."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..core.advice_types import DecisionState, Interval
+from ..core.advice_types import Interval
 from ..core.formatting import spread, usd
 from ..recommend.move import DONE_HOURS
 from ..recommend.moves import BY_ACTION
 from ..recommend.predict.calibration import Site, site_factor
 from ..recommend.progress import SLACK_SECONDS, Measure, MoveCost, MoveState, Observation, PredictionSnapshot, measure
-from .ledger import BY_ITSELF, LedgerEntry, LedgerEvent, Realised, configuration_words
+from .ledger import BY_ITSELF, LedgerEntry, LedgerEvent, Realised
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
 LOAD_CHANGED = 0.25
@@ -29,70 +29,10 @@ SAME_FLEET_SHARE = 0.8
 _NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented whole, and no node becomes free")
 
 
-@dataclass(frozen=True, slots=True)
-class MoveOutcome:
-    """One recommendation that was accepted, or that telemetry saw done, and what it brought.
-
-    `accepted_at`, `done_at`: Unix seconds; None: it was not accepted, or it was not seen done. `from_config` and
-    `to_config` are words, as the ledger shows them. Savings are US dollars a month, in the prices of the proposal;
-    time ratios are time after over time before. Where a realised figure is None, `reason_missing` says why. `why` is
-    the evidence of the last event (detection, measurement or decision), a sentence.
-    """
-
-    id: str
-    about: str
-    from_config: str
-    to_config: str
-    state: DecisionState
-    accepted_at: float | None
-    done_at: float | None
-    predicted_saving_usd_per_month: Interval | None
-    realised_saving_usd_per_month: float | None
-    predicted_time_ratio: Interval | None
-    realised_time_ratio: float | None
-    why: str
-    reason_missing: str | None
-    predicted_freed_gpu_hours_per_month: float = 0.0
-    realised_freed_gpu_hours_per_month: float | None = None
-
-
-def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutcome, ...]:
-    """The outcomes of a ledger at `now` (Unix seconds): what is accepted, done or regressed, the newest event first."""
-    outcomes: list[MoveOutcome] = []
-    for entry in sorted(entries, key=lambda e: (-e.events[-1].at if e.events else 0.0, e.recommendation.id)):
-        r, snapshot, state = entry.recommendation, entry.snapshot, entry.decision(now).state
-        if state not in ("accepted", "done", "regressed"):
-            continue
-        accepted = entry.last("accepted")
-        last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired"))
-        missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
-        measured, freed, kind = entry.realised if state != "accepted" else None, None, BY_ACTION.get(r.action)
-        if measured is not None:
-            missing = measured.saving_missing or measured.time_missing
-            before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
-            # A move that frees none by itself is measured by its time.
-            if kind is not None and kind.frees and before is not None and after is not None:
-                freed = before - after
-        outcomes.append(
-            MoveOutcome(
-                id=r.id,
-                about=entry.about,
-                from_config=configuration_words(r.source),
-                to_config=configuration_words(r.target),
-                state=state,
-                accepted_at=accepted.at if accepted is not None else None,
-                done_at=measured.since if measured is not None else None,
-                predicted_saving_usd_per_month=snapshot.saving_usd_per_month if snapshot else None,
-                realised_saving_usd_per_month=measured.saving_usd_per_month if measured else None,
-                predicted_time_ratio=snapshot.time_ratio if snapshot else None,
-                realised_time_ratio=measured.time_ratio if measured else None,
-                why=last.why or "",
-                reason_missing=missing,
-                predicted_freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
-                realised_freed_gpu_hours_per_month=freed,
-            )
-        )
-    return tuple(outcomes)
+def followed(entries: Iterable[LedgerEntry], now: float) -> tuple[LedgerEntry, ...]:
+    """What is accepted, done or regressed at `now` (Unix seconds), the newest event first."""
+    newest_first = sorted(entries, key=lambda e: (-e.events[-1].at if e.events else 0.0, e.recommendation.id))
+    return tuple(e for e in newest_first if e.decision(now).state in ("accepted", "done", "regressed"))
 
 
 def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:

@@ -74,15 +74,6 @@ class WatchedFleet:
             gpus=(gpu.uuid,), gpu_count=gpu.part, gpu_sku=gpu.sku, node_sku=self.nodes[gpu.node].sku,
         )  # fmt: skip
 
-    def power_evidence(self, gpus: Sequence[int], since: float) -> tuple[Evidence, ...]:
-        """Power since a moment, with the GPUs' level at rest."""
-        rows, newest = list(gpus), self.spans.ends - self.spans.seconds >= since - 1.0
-        power, level = self.recent.gpu["power_watts"][rows][:, newest], self.gpus.rest_watts[rows]
-        if not np.isfinite(power).any():
-            return ()
-        usual = float(np.nanmean(level)) if np.isfinite(level).any() else None
-        return (Evidence("power", float(np.nanmean(power)), usual, "watts per GPU"),)
-
     def sighting(
         self, kind: IncidentKind, code: str, subject: Subject, text: str, step: tuple[str, str], *, severity: Severity,
         since: float, gpus: Sequence[int], evidence: tuple[Evidence, ...], last_work: float | None = None,

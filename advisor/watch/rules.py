@@ -86,7 +86,6 @@ def find_held_idle(fleet: WatchedFleet) -> Iterator[Sighting]:
                 Evidence("idle", idle / MINUTE, limit / MINUTE, "minutes"),
                 Evidence("idle_observed", rest.idle_seconds / idle, fleet.rules.observed_min, "ratio"),
                 *(Evidence("last_work", at, None, "time (UTC)") for at in worked),
-                *fleet.power_evidence(hold.gpus, rest.since),
                 *([Evidence("requests_waiting", 0.0, None, "requests")] if hold.engine else []),
             ), limit=span(limit), least="at least " if rest.at_least else "", last=minute(last or 0.0),
         )  # fmt: skip
@@ -146,7 +145,6 @@ def find_stopped(fleet: WatchedFleet) -> Iterator[Sighting]:
                 Evidence("no_progress", lost / MINUTE, needed / MINUTE, "minutes"),
                 Evidence("last_work", rfc3339(since), None, "time (UTC)"),
                 Evidence("longest_pause_before", pause / MINUTE, None, "minutes"),
-                *fleet.power_evidence(hold.gpus, since),
             ), first_who=who(subject)[:1].upper() + who(subject)[1:],
         )  # fmt: skip
 

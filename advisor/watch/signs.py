@@ -29,14 +29,13 @@ _USUAL_WORK, _USUAL, _BASE = 0.3, 0.75, 0.1
 class GpuSigns:
     """Masks of (GPUs, spans): `work`, `rest` and `spin` exclude one another (a spinning GPU is in `spin` alone); what
     is in none is not known. A trace of work is work. `contradicted`: counters at rest while power says that it works.
-    `held`: memory is held. `rest_watts`: of each GPU, its own level at rest (NaN: it never rested within view)."""
+    `held`: memory is held."""
 
     work: Mask
     rest: Mask
     spin: Mask
     contradicted: Mask
     held: Mask
-    rest_watts: Floats
 
 
 def gpu_signs(recent: Recent, book: Rulebook, rules: Levels) -> GpuSigns:
@@ -59,11 +58,8 @@ def gpu_signs(recent: Recent, book: Rulebook, rules: Levels) -> GpuSigns:
     state = rest.state.reshape(count, spans)
     active = (state == WORKED) | (state == TRACED)
     spin = _spins(active, recent, rules, book.rest.trace_tensor_min)
-    watts = np.where(np.isnan(rest.held_watts), rest.free_watts, rest.held_watts).reshape(count, spans)
-    return GpuSigns(
-        active & ~spin, state >= HELD, spin, state == CONTRADICTED,
-        recent.gpu["mem_used_ratio"] >= book.rest.memory_held_min, watts[:, 0],
-    )  # fmt: skip
+    is_held = recent.gpu["mem_used_ratio"] >= book.rest.memory_held_min
+    return GpuSigns(active & ~spin, state >= HELD, spin, state == CONTRADICTED, is_held)
 
 
 def _spins(active: Mask, recent: Recent, rules: Levels, trace_tensor: float) -> Mask:

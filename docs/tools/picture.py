@@ -12,7 +12,7 @@ from rich.text import Text
 from skuwise.advisor.advise import load_rulebook, read_and_reason
 from skuwise.advisor.cli.demo import demo_text
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.show.page_options import Again
+from skuwise.advisor.show.reader_links import ReaderCommands
 
 WIDTH = 116
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the picture is the same whenever it is drawn
@@ -27,7 +27,7 @@ def picture_lines() -> list[str]:
         fleet = Path(name) / "fleet.db"
         simulate("small", fleet, days=14, seed=0, until=UNTIL)
         advice = read_and_reason([fleet], load_rulebook(None, None, UNTIL), now=UNTIL)[1].advice
-    text = demo_text(advice, Again("skuwise", "--db demo/fleet.db"), Path("demo"), width=WIDTH)
+    text = demo_text(advice, ReaderCommands("skuwise", "--db demo/fleet.db"), Path("demo"), width=WIDTH)
     parts = re.split(r"\n\n(?=[A-Z][a-z ]+\n[- ])", text.rstrip())
     kept = "\n\n".join(part for part in parts if not part.startswith(LEFT_OUT))
     return ["$ skuwise demo --dir demo", "", *kept.replace("\n\nNext", "\n\n...\n\nNext").split("\n")]

@@ -114,7 +114,10 @@ def _coverage(look: Look) -> list[Content]:
     text = [
         line(f"{coverage.observed_time(shown)}; {coverage.gpus_words(shown.summary)}", "bold"),
         line(f"Nodes {len(health.nodes):,}, workloads {len(shown.workloads):,}"),
-        *(line(f"{gpus} GPUs of {nodes} not observed: {reason}", "$warning") for nodes, gpus, reason, _ in dark),
+        *(
+            line(f"{gpus} {'GPU' if gpus == '1' else 'GPUs'} of {nodes} not observed: {reason}", "$warning")
+            for nodes, gpus, reason, _ in dark
+        ),
     ]
     text += [line(f"{words.percent(share)} of the workloads' GPU time was observed")] if share is not None else []
     text += [line(f"Not judged: {verdict}") for verdict in coverage.open_verdicts(look.advice)]

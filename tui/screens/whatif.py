@@ -21,7 +21,7 @@ from ...advisor.show.pages.story import price_line
 from ...advisor.show.titles import Titles
 from ...rules.base.errors import UsageError
 from ..cell_text import fit_middle, line, lines
-from ..state import Loaded, State
+from ..state import Loaded
 from ..widgets.figures import Pair, show_pairs
 from ..widgets.frame import Drawn, InputDialog, panel
 from ..widgets.table import Column, ItemTable, SearchTable, number, quantity
@@ -39,7 +39,7 @@ _CLOCK_STEP, _CLOCK_LOWEST = 5, 50  # percent; the clock model ends at half the 
 class WhatIf(Page):
     NAME, LABEL = "whatif", "What if"
     ABOUT: ClassVar[str] = (
-        "One workload (that the cursor was on) on other hardware or with other settings, by the model of the "
+        "One workload (i on another page chooses it) on other hardware or with other settings, by the model of the "
         "recommendations. The first node is today's. Press a to accept the recommendation that proposes this."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -57,7 +57,6 @@ class WhatIf(Page):
         """`id_`: the workload, None: the one with the first recommendation. `node`: the node to begin with."""
         super().__init__(id_)
         self._node = node
-        self._opened_by_menu, self._from = id_ is None, None  # the workload that another page was left on
         self._bench: Workbench | None = None
         self._choice: WhatIfChoice | None = None
         self._outcome: WhatIfResult | None = None
@@ -76,15 +75,6 @@ class WhatIf(Page):
             yield panel("Nodes", SearchTable(table, "nodes"), id="targets", classes="fills")
             sides = Drawn(id="sides"), Static(classes="prose")
             yield panel("Today and after", *sides, id="then", classes="fills", scrolls=True)
-
-    def update_state(self, state: State) -> None:
-        """Follow the workload that the cursor was on, on the page of the menu."""
-        if state.workload is not None and self._opened_by_menu and state.workload != self._from:
-            self._from = self._workload = state.workload
-            self._node = self._choice = None
-            if self._loaded is not None and self._loaded is state.loaded:
-                self.set_data(self._loaded)
-        super().update_state(state)
 
     def set_data(self, loaded: Loaded) -> None:
         """Ask about the workload, or else the one with the first recommendation."""

@@ -11,7 +11,7 @@ from ...core.scalars import sum_if_all
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import compatible, selected
 from .. import coverage
-from ..document import AsideBlock, Bars, Bullets, Document, Figures, Section, Table, brief, section
+from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, brief, section
 from ..page_options import SHORT, PageOptions
 from ..titles import Row, Titles, fact_of, gain_text, left_out_words, monthly, runs_words, sum_of, waste_of
 from .energy import energy_section
@@ -220,8 +220,8 @@ def _next(story: Story, options: PageOptions) -> Section:
     text = "All sections (--section NAME for one, --verbose for the evidence of each finding):"
     return section(
         "Next",
-        AsideBlock("Evidence and calculation of one id:", again.command("explain", ids[0])) if ids else None,
-        AsideBlock(text, again.command("advise", "--all")) if options.short and advice.workloads else None,
+        AsideBlock("Evidence and calculation of one id:", again.advice("explain", ids[0])) if ids else None,
+        AsideBlock(text, again.advice("advise", "--all")) if options.short and advice.workloads else None,
     )
 
 
@@ -238,8 +238,9 @@ def note_groups(notes: Iterable[CodedText]) -> tuple[tuple[str, str], ...]:
 
 def kinds(advice: Advice) -> Section:
     """What the GPUs did, the most first, then the hours of no workload."""
-    hours = coverage.hours_by_kind(advice).items()
-    return section("GPU-hours by kind", Bars(tuple((kind, value, words.bare_hours(value)) for kind, value in hours)))
+    hours = coverage.hours_by_kind(advice)
+    rows = tuple((kind, words.bare_hours(value)) for kind, value in hours.items())
+    return section("GPU-hours by kind", Figures(rows, tuple(hours.values())))
 
 
 def idle(advice: Advice) -> Section:
@@ -343,7 +344,8 @@ def method(advice: Advice, team: str | None = None) -> Section:
             f"{words.usd(total)}."
         )
         shares = words.money_parts(advice.summary.reconciliation)
-        parts = Bars(tuple((name, usd, f"{words.usd(usd)} ({words.percent(usd / total)})") for name, usd in shares))
+        rows = tuple((name, f"{words.usd(usd)} ({words.percent(usd / total)})") for name, usd in shares)
+        parts = Figures(rows, tuple(usd for _, usd in shares))
     return section(
         "Method and reconciliation",
         money,

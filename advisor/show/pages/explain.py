@@ -1,5 +1,6 @@
 """One workload, finding or recommendation: the claim, the facts behind it, what would change it, and its money."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -7,14 +8,14 @@ from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import Price
 from ....rules.policy.thresholds import WasteRule, load_features
 from ...core import formatting as words
-from ...core.advice_types import Advice, Configuration, Finding, Interval, Recommendation
+from ...core.advice_types import Advice, Configuration, Evidence, Finding, Interval, Recommendation
 from ...core.coded_text import CodedText
 from ...core.ids import short_id, short_ids
 from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, Phase, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
 from ..document import AsideBlock, Bullets, Document, Figures, Section, Table, section
-from ..page_options import Again
+from ..reader_links import ReaderCommands
 from ..subjects import Subject, replicas_of, workload_of
 from ..titles import Titles, finding_title, runs_noun, titled
 from .energy import drawn_words
@@ -22,6 +23,8 @@ from .story import price_line
 
 _BASIS = {"allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
 _FACTS, _CONDITIONS, _REPLICAS, _ALL = 5, 3, 10, 10**9
+_METRIC_WORDS = {"util": "utilization", "max": "maximum", "dram": "DRAM", "nvlink": "NVLink", "sku": "SKU"}
+_COUNTS = ("count", "GPUs", "nodes", "ports", "requests")  # units that the metric names
 _SAME = 0.005  # a product that differs more from the claimed cost is not how it was calculated
 
 
@@ -32,7 +35,7 @@ def explain_page(
     rules: Mapping[str, WasteRule] = MappingProxyType({}),
     *,
     verbose: bool = False,
-    again: Again | None = None,
+    again: ReaderCommands | None = None,
 ) -> Document:
     """What is claimed of `subject`, and why. `catalog`: for the calculation of dollars; `rules`: as they apply to its
     owner, for the reasons of thresholds; `verbose`: all evidence, limits, rejected nodes and measurements too."""
@@ -71,7 +74,7 @@ def explain_page(
             details.append(section(_kind(workload), _identity(workload), _use(workload)))
         shown += [*details, *(_workload_details(workload) if workload is not None else ())]
     elif again is not None:
-        command = again.command("explain", "--verbose", short_id(subject.id))
+        command = again.advice("explain", "--verbose", short_id(subject.id))
         shown.append(section("Next", AsideBlock("Limits, rejected nodes and all measurements:", command)))
     return Document(
         title=title,
@@ -146,8 +149,26 @@ def _evidence(advice: Advice, findings: Sequence[Finding], most: int, time_ratio
     facts = [(titles.resource(f), e) for f in findings for e in f.evidence]
     for resource, e in sorted(facts, key=lambda fact: fact[1].threshold is None):
         of = f" ({resource})" if len({resource for resource, _ in facts}) > 1 else ""
-        rows.append((f"{e.metric}{of}", words.figure(e.value), words.figure(e.threshold), e.unit))
+        metric, value, threshold, unit = _fact_cells(e)
+        rows.append((f"{metric}{of}", value, threshold, unit))
     return section("Evidence", Table(("measured", "value", "threshold", "unit"), tuple(rows[:most]), (1, 2)))
+
+
+def _fact_cells(e: Evidence) -> tuple[str, str, str, str]:
+    """Metric, value, threshold and unit in words: ratios as percent, or as multiples where one is above 2."""
+    metric = re.sub(r"_p(\d\d)(\d?)\b", lambda p: f" p{p[1]}{p[2] and '.'}{p[2]}", e.metric)
+    metric = " ".join(_METRIC_WORDS.get(word, word) for word in re.split("[_ ]", metric))
+    unit = "" if e.unit in _COUNTS else e.unit
+    if unit != "ratio" and not unit.startswith("ratio of "):
+        return metric, words.figure(e.value), words.figure(e.threshold), unit
+    is_multiple = "_over_" in e.metric or any(isinstance(v, float) and v > 2 for v in (e.value, e.threshold))
+
+    def ratio(value: float | str | None) -> str:
+        if value is None or isinstance(value, str):
+            return words.figure(value)
+        return f"{words.figure(value)} times" if is_multiple else f"{words.figure(round(value * 100, 2))} %"
+
+    return metric, ratio(e.value), ratio(e.threshold), unit.removeprefix("ratio").strip()
 
 
 def _thresholds(rule: WasteRule | None) -> Section:

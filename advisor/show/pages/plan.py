@@ -12,7 +12,7 @@ from ...core.formatting import counted
 from ...core.scalars import sum_if_all
 from ...core.timestamps import day, minute
 from ..document import AsideBlock, Bullets, Document, Table, Tile, section
-from ..page_options import Again
+from ..reader_links import ReaderCommands
 from ..titles import Titles, gain_text
 
 if TYPE_CHECKING:  # it needs numpy, which the terminal has not at its start
@@ -23,7 +23,7 @@ _UNFIT = "This demand does not fit the fleet: without these nodes some of it has
 _GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy": "energy"}
 
 
-def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: int | None = None) -> Document:
+def plan_document(plan: Plan, advice: Advice, again: ReaderCommands | None = None, rows: int | None = None) -> Document:
     """`again`: how to run a command on the same telemetry; `rows`: of each list at most, None: all."""
     titles, by_id = Titles(advice), {r.id: r for r in advice.recommendations}
     named = {id_: titles.of(r) for id_, r in by_id.items()}
@@ -35,7 +35,7 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
     first, patch = next((s.recommendation for s in plan.steps if s.recommendation is not None), None), None
     if first is not None and again is not None:
         text = "Accept a step, then print the patch that does it:"
-        patch = AsideBlock(text, f"{again.program} ledger accept {first}")
+        patch = AsideBlock(text, again.run("ledger accept", first))
     left = tuple(
         (n.recommendation, named.get(n.recommendation, n.action),
          gain_text(by_id[n.recommendation]) if n.recommendation in by_id else "-", n.why.text)

@@ -9,7 +9,8 @@ from ...core import formatting as words
 from ...core.advice_types import Advice, Finding
 from ...core.timestamps import day
 from ...core.worth import USD_PER_GPU_HOUR, Worth
-from ...state.outcomes import MoveOutcome
+from ...recommend.moves import BY_ACTION
+from ...state.ledger import LedgerEntry, configuration_words
 from .. import coverage
 from ..document import AsideBlock, Document, Link, Section, Table, brief, section
 from ..reader_links import NO_LINKS, ReaderCommands, ReaderLinks
@@ -48,7 +49,7 @@ def report_document(story: Story, rows: int, attached: Sequence[str] = (), links
         _recommendations(story, links),
         _changes(story, min(rows, _CHANGES_MAX)),
         _teams(story, 4 * rows) if len(story.teams) > 1 else None,
-        _accepted(story.outcomes, rows, commands) if story.outcomes else None,
+        _accepted(story, rows, commands) if story.moves else None,
         section(
             "Evidence, energy, prices and method",
             " ".join(f"The whole page is attached: {name}." for name in page),
@@ -113,11 +114,12 @@ def _changes(story: Story, shown: int) -> Section:
             lists[what] = _largest(differing, a)
             smaller += len(differing) - len(lists[what])
     lists["Done"] = []
-    for o in story.outcomes:
-        if o.done_at is not None and advice.start <= o.done_at < advice.end:
-            saves = o.realised_saving_usd_per_month
+    for entry in story.moves:
+        real = entry.realised
+        if real is not None and advice.start <= real.since < advice.end:
+            saves = real.saving_usd_per_month
             measured = f" (saves {words.usd(saves)}/month, measured)" if saves is not None else ""
-            lists["Done"].append(f"{_what(o)}{measured}")
+            lists["Done"].append(f"{_what(entry)}{measured}")
     rows = []
     for what, lines in lists.items():
         texts = [*(brief(line, 160) for line in lines[:shown]), *filter(None, [_more(lines, shown)])]
@@ -174,42 +176,51 @@ def _teams(story: Story, shown: int) -> Section:
     )
 
 
-def _accepted(outcomes: Sequence[MoveOutcome], shown: int, commands: ReaderCommands) -> Section:
-    def row(o: MoveOutcome) -> tuple[str, ...]:
-        when = o.done_at if o.done_at is not None else o.accepted_at
-        saving, ratio = o.predicted_saving_usd_per_month, o.predicted_time_ratio
-        predicted = _figures(
-            saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
-        )
-        real = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
-        change = f"{_what(o)} ({o.state}{f' {day(when)}' if when is not None else ''}, {brief(o.id)})"
-        return (
-            f"{change}. {brief(o.why, 160)}" if o.why else change, predicted or words.NONE,
-            real or brief(o.reason_missing or words.NONE, 160),
-        )  # fmt: skip
-
-    done = [o for o in outcomes if o.state == "done" and o.realised_saving_usd_per_month is not None]
-    predicted = [o.predicted_saving_usd_per_month for o in done]
+def _accepted(story: Story, shown: int, commands: ReaderCommands) -> Section:
+    measured = [e.realised for e in story.moves if e.decision(story.advice.generated_at).state == "done"]
+    done = [real for real in measured if real is not None and real.saving_usd_per_month is not None]
+    predicted = [real.predicted_saving_usd_per_month for real in done]
     total = sum(p.p50 for p in predicted if p is not None)
-    moves = "1 recommendation was measured" if len(done) == 1 else f"{len(done)} recommendations were measured"
-    real = words.usd(sum(o.realised_saving_usd_per_month or 0.0 for o in done))
-    saved = f"{moves}: {real}/month saved{'.' if None in predicted else f', of {words.usd(total)} predicted.'}"
-    heads = ("recommendation", "predicted", "measured")
+    count = "1 recommendation was measured" if len(done) == 1 else f"{len(done)} recommendations were measured"
+    saving = words.usd(sum(real.saving_usd_per_month or 0.0 for real in done))
+    saved = f"{count}: {saving}/month saved{'.' if None in predicted else f', of {words.usd(total)} predicted.'}"
+    rows = tuple(_move_row(entry, story.advice.generated_at) for entry in story.moves[:shown])
     return section(
         "Accepted recommendations and their savings",
         saved if done else "",
-        Table(heads, tuple(map(row, outcomes[:shown])), (), _more(outcomes, shown)),
+        Table(("recommendation", "predicted", "measured"), rows, (), _more(story.moves, shown)),
         AsideBlock(f"History and figures{commands.where}:", commands.stored("ledger list")),
     )
+
+
+def _move_row(entry: LedgerEntry, now: float) -> tuple[str, str, str]:
+    """A move with its last event, what was predicted, and what was measured or why that is unknown."""
+    r, snapshot, decision, real = entry.recommendation, entry.snapshot, entry.decision(now), entry.realised
+    saving, ratio = (snapshot.saving_usd_per_month, snapshot.time_ratio) if snapshot is not None else (None, None)
+    free = r.freed_gpu_hours_per_month or None
+    predicted = _figures(saving.p50 if saving else None, free, ratio.p50 if ratio else None) or words.NONE
+    measured, when = "", decision.since
+    missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
+    if real is not None:
+        before, after = real.gpu_hours_per_month_before, real.gpu_hours_per_month_after
+        # A move that frees none by itself is measured by its time.
+        frees = r.action in BY_ACTION and BY_ACTION[r.action].frees
+        freed = before - after if frees and before is not None and after is not None else None
+        measured = _figures(real.saving_usd_per_month, freed, real.time_ratio)
+        missing, when = real.saving_missing or real.time_missing or words.NONE, real.since
+    why = next((e.why for e in reversed(entry.events) if e.act not in ("proposed", "expired")), None)
+    change = f"{_what(entry)} ({decision.state} {day(when)}, {brief(r.id)})"
+    return f"{change}. {brief(why, 160)}" if why else change, predicted, measured or brief(missing, 160)
 
 
 def _more(every: Sequence[object], shown: int) -> str:
     return f"and {len(every) - shown} more: see the whole advice." if len(every) > shown else ""
 
 
-def _what(o: MoveOutcome) -> str:
-    to = "nothing held" if o.to_config == words.NONE else brief(o.to_config, 80)
-    return f"{brief(o.about, 80)}: {brief(o.from_config, 80)} to {to}"
+def _what(entry: LedgerEntry) -> str:
+    r = entry.recommendation
+    source, target = (brief(configuration_words(c), 80) for c in (r.source, r.target))
+    return f"{brief(entry.about, 80)}: {source} to {'nothing held' if target == words.NONE else target}"
 
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:

@@ -16,7 +16,7 @@ from ..document import Tile, brief
 from ..titles import Row, covered_hours, monthly, recommendation_rows, short_usd, usd_per_month
 
 if TYPE_CHECKING:
-    from ...state.outcomes import MoveOutcome
+    from ...state.ledger import LedgerEntry
 
 LISTED_MAX = 10  # recommendations of one report
 _HINT_LENGTH = 320
@@ -27,15 +27,15 @@ TeamRow = tuple[str | None, Advice, Advice | None]
 @dataclass(frozen=True, slots=True)
 class Story:
     """One report. `team` None: the whole fleet. `before`: the advice of the week before; None: there is none. `rows`:
-    every recommendation, as lists have them; `reported`: ids in an earlier report within the cooldown. `teams`: the
-    most waste first; empty where the fleet is not divided."""
+    every recommendation, as lists have them; `reported`: ids in an earlier report within the cooldown; `moves`: those
+    accepted, done or regressed. `teams`: the most waste first; empty where the fleet is not divided."""
 
     team: str | None
     advice: Advice
     before: Advice | None
     rows: tuple[Row, ...]
     reported: frozenset[str]
-    outcomes: tuple[MoveOutcome, ...]
+    moves: tuple[LedgerEntry, ...]
     teams: tuple[TeamRow, ...]
 
     def change(self, name: str) -> str:
@@ -65,20 +65,20 @@ class Story:
 def story_of(
     advice: Advice,
     before: Advice | None = None,
-    outcomes: Sequence[MoveOutcome] = (),
+    moves: Sequence[LedgerEntry] = (),
     *,
     team: str | None = None,
     teams: Mapping[str | None, Advice] | None = None,
     teams_before: Mapping[str | None, Advice] | None = None,
     reported: frozenset[str] = frozenset(),
 ) -> Story:
-    """The report of `advice`: the fleet's, or one team's part of it with its part of the week before and its outcomes.
+    """The report of `advice`: the fleet's, or one team's part of it with its part of the week before and its moves.
     `teams`, `teams_before`: the parts of all teams, for the fleet's table; None: the fleet is not divided."""
 
     rows = [(name, part, (teams_before or {}).get(name)) for name, part in (teams or {}).items()]
     sums = {name: (part.summary.wasted_usd or 0.0, part.summary.cost_usd or 0.0) for name, part, _ in rows}
     rows.sort(key=lambda row: (*(-usd for usd in sums[row[0]]), -row[1].summary.gpu_hours, row[0] or ""))
-    return Story(team, advice, before, recommendation_rows(advice), reported, tuple(outcomes), tuple(rows))
+    return Story(team, advice, before, recommendation_rows(advice), reported, tuple(moves), tuple(rows))
 
 
 def mail_subject(story: Story) -> str:

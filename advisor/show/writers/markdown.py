@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ....rules.base.sanitize import clean
-from ..document import AsideBlock, Bars, Block, Bullets, Document, Figures, Link, Section, Table
+from ..document import AsideBlock, Block, Bullets, Document, Figures, Link, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
 
@@ -52,8 +52,6 @@ def _block(block: Block, level: int) -> Iterator[str]:
                 yield from (escape(block.more), "")
         case Figures():
             yield from (*(f"- {escape(name)}: {escape(value)}" for name, value in block.rows), "")
-        case Bars():
-            yield from (*(f"- {escape(name)}: {escape(words)}" for name, _, words in block.rows), "")
         case Bullets():
             yield from (*(f"- {escape(text)}" for text in block.rows), "")
         case Link():

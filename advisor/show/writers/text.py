@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ....rules.base.sanitize import clean
-from ..document import AsideBlock, Bars, Block, Bullets, Document, Figures, Link, Section, Table
+from ..document import AsideBlock, Block, Bullets, Document, Figures, Link, Section, Table
 
 _MIN_WIDTH, _MAIL_WIDTH = 60, 72
 _INDENT = 2
@@ -97,14 +97,12 @@ def _block(console: Console, block: Block, depth: int, fold: bool) -> None:
             if block.more:
                 _hanging(console, block.more, by)
         case Figures():
-            _named(console, block.rows, by)
-        case Bars():  # of ASCII characters, so that a C locale shows them
-            longest = max(value for _, value, _ in block.rows) or 1.0
-            width = max(len(words) for *_, words in block.rows)
-            bars = [
-                (name, f"{words:>{width}}  {'#' * round(_BAR_WIDTH * n / longest)}") for name, n, words in block.rows
-            ]
-            _named(console, bars, by)
+            rows, longest = block.rows, max(block.amounts, default=0.0) or 1.0
+            if block.amounts:  # bars of ASCII characters, so that a C locale shows them
+                width = max(len(value) for _, value in rows)
+                bars = ("#" * round(_BAR_WIDTH * amount / longest) for amount in block.amounts)
+                rows = [(name, f"{value:>{width}}  {bar}") for (name, value), bar in zip(rows, bars, strict=True)]
+            _named(console, rows, by)
         case Bullets():
             for text in block.rows:
                 _hanging(console, text, by, "- ")

@@ -4,8 +4,10 @@ import html
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+from skuwise.advisor.core.advice_types import Configuration
 from skuwise.advisor.notify.letters import incident_letter, report_letter
 from skuwise.advisor.notify.report import split_by_team
 from skuwise.advisor.show.incident_words import Item
@@ -13,7 +15,7 @@ from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.tests.support.incident_builders import MORNING, incident
 from skuwise.tests.support.prometheus_engines import needed
-from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, moved
 
 WIDTHS = (360, 500, 700)  # CSS px: a phone, a narrow pane, a desk
 # `broken`: figures, dates, ids and units that stand on two lines; not those of commands and of names that are markup.
@@ -58,8 +60,10 @@ def name(plain: str) -> str:
 def pages() -> dict[str, str]:
     """The mail of a week, its whole page, and mails of one incident and of several, with names that are markup."""
     now, before = fleet(12, 3, name=name), fleet(12, 3, end=END - WEEK, name=name)
-    move_outcome = outcome(about=name("chat"), from_config="8 x " + "x" * 70, to_config="-", why=name("Seen."))
-    mail = report_letter(story_of(now, before, (move_outcome,), teams=split_by_team(now, by_namespace)))
+    entry = moved(about=name("chat"), why=name("Seen."))
+    long = replace(entry.recommendation, source=Configuration("x" * 70, "a", 8), target=Configuration(None, None, 0))
+    entry = replace(entry, recommendation=long)
+    mail = report_letter(story_of(now, before, (entry,), teams=split_by_team(now, by_namespace)))
     items = [Item(incident(n, name=name("train"), user=name("ann"), cost=1234.0 * n), "opened") for n in range(1, 4)]
     letter, several = (incident_letter(some, "", MORNING, WatchSettings()) for some in (items[:1], items))
     page = mail.attachments[0].data.decode()

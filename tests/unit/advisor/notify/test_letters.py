@@ -44,7 +44,7 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, MORNING, ended, incident
 from skuwise.tests.support.moves_builders import workload
-from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, moved, unpriced
 
 SETTINGS, LINKS = WatchSettings(), ReaderLinks(ReaderCommands(source="--prometheus https://prom.example.org"))
 
@@ -182,16 +182,9 @@ def tags(html):
 
 
 def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
-    freed = outcome(
-        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
-        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
-    )  # fmt: skip
-    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
-    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
-    weeks = {
-        "before": fleet(end=END - WEEK, scale=0.5),
-        "outcomes": (outcome(done_at=END - 3600.0), waits, freed, back),
-    }
+    freed = moved("r-3", predicted_saving_usd_per_month=None, saving_usd_per_month=None, time_ratio=1.05)
+    waits, back = moved("r-2", act="accepted"), moved("r-4", "chat-9", act="regressed", why="It holds 16 GPUs again.")
+    weeks = {"before": fleet(end=END - WEEK, scale=0.5), "moves": (moved(since=END - 3600.0), waits, freed, back)}
     made = letter_of(teams=split_by_team(fleet(), by_namespace), reported=frozenset({"r-w-1-1"}), **weeks)
     text = f"{made.subject}\n\n{made.text}"
     assert text == golden("letters/week.txt", text)

@@ -20,7 +20,7 @@ from skuwise.advisor.notify import report as run
 from skuwise.advisor.state.deliveries import Reply
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.tests.support.delivery_builders import FakeCarrier
-from skuwise.tests.support.report_fixtures import END, IDENTITY, by_namespace, fleet, outcome
+from skuwise.tests.support.report_fixtures import END, IDENTITY, by_namespace, fleet, moved
 from skuwise.tests.support.stored_rows import rows
 
 MONDAY, NOW = "2026-11-09", END + 6 * 3600.0
@@ -230,9 +230,9 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams() ->
     assert [f.id for f in parts[None].findings] == ["f-across"] and len(parts["a"].recommendations) == 1
 
 
-def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name() -> None:
+def test_moves_go_to_the_team_of_the_move_or_of_the_one_such_name() -> None:
     advice = fleet(2, 2)
-    by_id = outcome(advice.recommendations[0].id, "anything")
-    gone, unknown = outcome("r-gone", "chat-1-0"), outcome("r-nobody", "forgotten")
-    by_team = run.outcomes_by_team((by_id, gone, unknown), run.split_by_team(advice, by_namespace))
+    by_id = moved(advice.recommendations[0].id, "anything")
+    gone, unknown = moved("r-gone", "chat-1-0"), moved("r-nobody", "forgotten")
+    by_team = run.moves_by_team((by_id, gone, unknown), run.split_by_team(advice, by_namespace))
     assert by_team == {"team-000": (by_id,), "team-001": (gone,), None: (unknown,)}

@@ -12,8 +12,9 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Alternative, KindVerdict
 from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.show.coverage import nothing_found_words, open_verdicts
-from skuwise.advisor.show.page_options import Again, PageOptions
+from skuwise.advisor.show.page_options import PageOptions
 from skuwise.advisor.show.pages.advice import note_groups
+from skuwise.advisor.show.reader_links import ReaderCommands
 from skuwise.advisor.show.titles import gain_text, recommendation_rows, runs_words, usd_per_month
 from skuwise.advisor.show.writers.formats import LINES_MAX, render
 from skuwise.tests.support.moves_builders import advice_of, fabric, node, usage, verdicts, workload
@@ -24,7 +25,7 @@ ACTIONS = (
     "power-cap", "rest-clocks", "fix-first",
 )  # fmt: skip
 RULES = ("idle", "held-idle", "idle-fabric", "energy", "fix-first", "under-tier", "over-tier", "site-rule")
-AGAIN = Again("skuwise", "--db '/data/two words.db' --since 7d")
+AGAIN = ReaderCommands("skuwise", "--db '/data/two words.db' --since 7d")
 
 
 def with_ways(*recommendation: Recommendation, minimum: float = 100.0) -> Advice:
@@ -162,8 +163,8 @@ def test_runs_of_a_service_at_one_time_are_replicas() -> None:
 def test_commands_are_whole_and_quoted_as_they_were_given() -> None:
     text = render(fleet(), "table", width=60, page=PageOptions(again=AGAIN))
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("skuwise ")]
-    assert commands[0].startswith("skuwise explain --db '/data/two words.db' --since 7d r-w-")
-    assert commands[1] == "skuwise advise --db '/data/two words.db' --since 7d --all"
+    assert re.fullmatch(r"skuwise explain r-w-\S+ --db '/data/two words.db' --since 7d", commands[0])
+    assert commands[1] == "skuwise advise --all --db '/data/two words.db' --since 7d"
 
 
 def test_the_page_has_no_escape_sequence_in_a_pipe_and_is_plain_ascii_but_for_names() -> None:

@@ -14,8 +14,8 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.ids import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
 from skuwise.advisor.provenance import SERIES, promql_text, render_queries, sql_text
-from skuwise.advisor.show.page_options import Again
 from skuwise.advisor.show.pages.explain import explain_page
+from skuwise.advisor.show.reader_links import ReaderCommands
 from skuwise.advisor.show.subjects import Subject, find
 from skuwise.advisor.show.writers.text import document_text
 from skuwise.agent.store.reader import open_reader
@@ -27,7 +27,7 @@ from skuwise.tests.support.moves_builders import START, advice_of, bare, catalog
 
 HOSTILE = "\x1b[31m[red]\u202e<b>\ud800\nnext"
 LINES_MAX, WIDTH = 45, 100
-AGAIN = Again("skuwise", "--db fleet.db")
+AGAIN = ReaderCommands("skuwise", "--db fleet.db")
 
 
 def explained(advice: Advice, subject: Subject, verbose: bool = False) -> str:

@@ -21,7 +21,7 @@ from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.fleets import StateBeside
 from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent, Realised
-from skuwise.advisor.state.outcomes import ledger_events, move_outcomes, realised, site_of
+from skuwise.advisor.state.outcomes import followed, ledger_events, realised, site_of
 from skuwise.tests.support.ledger_builders import (
     DAY,
     L40S,
@@ -69,9 +69,9 @@ def the_move(advice: Advice):
 def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(path, beside, first, said, capsys) -> None:
     move = the_move(first)
     decide(path, move.id, "accepted", END + 10)
-    (waiting,) = move_outcomes(beside.entries(), END + 11)
-    assert (waiting.state, waiting.accepted_at, waiting.done_at) == ("accepted", END + 10, None)
-    assert waiting.reason_missing == "not done yet"
+    (waiting,) = followed(beside.entries(), END + 11)
+    assert (waiting.decision(END + 11).state, waiting.last("accepted").at) == ("accepted", END + 10)
+    assert waiting.realised is None
 
     beside.note(fleet(3.5, beside=beside), END + 3.5 * DAY)  # half a day there is too little
     assert kept(path)[move.id].decision(END + 3.5 * DAY).state == "accepted"
@@ -86,20 +86,19 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(path, 
     advice = fleet(7, beside=beside)
     assert not advice.recommendations  # not the old nodes and not the move itself
     beside.note(advice, END + 7 * DAY)
-    (outcome,) = move_outcomes(beside.entries(), END + 7 * DAY)
-    assert (outcome.state, outcome.accepted_at, outcome.done_at) == ("done", END + 10, MOVED)
-    saving = pytest.approx(SAVING, rel=1e-3)
-    assert outcome.predicted_saving_usd_per_month.p50 == saving
-    assert outcome.realised_saving_usd_per_month == pytest.approx(outcome.predicted_saving_usd_per_month.p50)
-    assert (outcome.realised_time_ratio, outcome.reason_missing) == (None, "no token counts from the server")
-    measured = kept(path)[move.id].realised
+    (entry,) = followed(beside.entries(), END + 7 * DAY)
+    measured, saving = entry.realised, pytest.approx(SAVING, rel=1e-3)
+    assert (entry.decision(END + 7 * DAY).state, measured.since) == ("done", MOVED)
+    assert measured.saving_usd_per_month == saving == measured.predicted_saving_usd_per_month.p50
+    assert entry.snapshot.saving_usd_per_month == measured.predicted_saving_usd_per_month
+    assert (measured.time_ratio, measured.time_missing) == (None, "no token counts from the server")
     assert measured.usd_per_month_before - measured.usd_per_month_after == saving
     assert measured.gpu_hours_per_month_after == pytest.approx(16 * 730)
 
     capsys.readouterr()
     assert main(["ledger", "show", move.id[:8], "--ledger", str(path)]) == 0
     shown = capsys.readouterr().out
-    assert "$14,355/month saved ($143,547 to $129,192 a month)" in shown
+    assert "Saving: $14,355/month (predicted: $14,355)." in shown and "$143,547 to $129,192 a month" in shown
     assert "list prices read September 2026" in shown and "accepted by ann" in shown
     assert main(["ledger", "list", "--status", "done", "--format", "json", "--ledger", str(path)]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["recommendations"]
@@ -119,15 +118,14 @@ def test_a_move_that_is_undone_regresses_is_open_again_and_is_told_again(path, b
         with State(path).reading() as db:
             assert ledger.mailed_since(db, "team-a", END) == mailed
     assert "It has run on its original nodes since" in kept(path)[move.id].decision(now).why
-    (outcome,) = move_outcomes(beside.entries(), now)
-    assert (outcome.state, outcome.realised_saving_usd_per_month, outcome.reason_missing) == (
-        "regressed", None, "it was reverted",
-    )  # fmt: skip
+    (entry,) = followed(beside.entries(), now)
+    assert (entry.realised.saving_usd_per_month, entry.realised.saving_missing) == (None, "it was reverted")
     advice = fleet(10, back=back, beside=beside)
     again = next(r for r in advice.recommendations if r.id == move.id)  # the same id, though the series ran on both
     assert (again.decision.state, again.set_aside, again.counts) == ("regressed", False, True)
     decide(path, move.id, "accepted", now + 60)
-    assert kept(path)[move.id].decision(now + 61).state == "accepted"
+    accepted = kept(path)[move.id]
+    assert (accepted.decision(now + 61).state, accepted.realised) == ("accepted", None)
 
 
 def test_a_saving_that_never_came_regresses_after_a_week_and_tells_why(path, beside, first) -> None:
