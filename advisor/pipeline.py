@@ -78,7 +78,7 @@ def reason_on(
     market = market_recommendations(fleet) if with_market else None
     judged, judged_count, ready = _judged(verdicts, fleet.floor_hours, now)
     reconciliation = reconcile(verdicts, book)
-    energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
+    fleet_energy, workloads, node_energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
     cash, interval = recoverable_cash(recommendations)
 
     def usd(value: float) -> float | None:
@@ -103,7 +103,7 @@ def reason_on(
         judged_from=ready,
         floor_hours=fleet.floor_hours,
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
-        energy=energy.fleet,
+        energy=fleet_energy,
     )
     minimum = rulebook.min_saving_usd
     if minimum is None:
@@ -124,7 +124,7 @@ def reason_on(
         source=dict(source),
         summary=replace(summary, min_saving_usd_per_month=minimum),
         prices=tuple(sorted({p.id: p for p in prices if p and p.id in used}.values(), key=lambda p: p.id)),
-        workloads=tuple(with_levers(w, levers) for w in energy.workloads),
+        workloads=tuple(with_levers(w, levers) for w in workloads),
         findings=findings,
         judged=waste.judged,
         not_judged=waste.not_judged,
@@ -133,7 +133,7 @@ def reason_on(
         market=market,
         nodes=tuple(sorted(n.node for n in nodes)),
         fabrics=fabric_uses(nodes, book),
-        node_energy=energy.nodes,
+        node_energy=node_energy,
         standings=standings(nodes, book, judged),
         fleet=identity,
     )
