@@ -215,10 +215,8 @@ class _Evaluation:
             if fit.prediction is not None:
                 self._also(fit.prediction, "", "")
         else:
-            text = (
-                "no prediction for {instance} of {gpu}: slices of the catalog are predicted for replicas that have one "
-            )
-            self._lacks("slice-unknown", f"{text}whole GPU of the same model each", instance=asked, gpu=gpu.name)
+            text = "{instance} of {gpu} is no slice of the catalog, or a replica has no one whole GPU of this model"
+            self._lacks("slice-unknown", f"no prediction: {text}", instance=asked, gpu=gpu.name)
         return fit
 
     def _clock(self, whole: bool) -> float | None:

@@ -125,11 +125,9 @@ class RestClocks(Move):
         if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
             return
         # What each draws without a process at low clocks: what it was seen to, else the median of its node's free GPUs.
-        seen_free = {
-            key: seen.free_watts for key, seen in levels.items()
-            if seen.free_clock_ratio is not None and seen.free_clock_ratio <= CLOCKS_DOWN
-            and seen.free_watts is not None and seen.gpu_sku == rest_levels[0].gpu_sku
-        }  # fmt: skip
+        alike = [seen for seen in levels.values() if seen.gpu_sku == rest_levels[0].gpu_sku]
+        down = [seen for seen in alike if seen.free_clock_ratio is not None and seen.free_clock_ratio <= CLOCKS_DOWN]
+        seen_free = {(seen.node, seen.gpu_uuid): seen.free_watts for seen in down if seen.free_watts is not None}
         beside = {n: np.median([w for (at, _), w in seen_free.items() if at == n] or [np.nan]) for n, _ in keys}
         free_watts = np.array([seen_free.get(key, beside[key[0]]) for key in keys])
         is_known, gpu_hours = not np.isnan(free_watts).any(), fleet.monthly(group, at_rest / 3600)

@@ -1,6 +1,7 @@
 """What a workload does to its GPUs and hosts, a value a second."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ class Load:
 def at_rest(seconds: int, memory: float = 0.0) -> Load:
     """A context (or none, with no memory) and nothing that runs."""
     zero = np.zeros(seconds, np.float32)
-    channels = {name: zero.copy() for name in CHANNELS}
+    channels: dict[str, Any] = {name: zero.copy() for name in CHANNELS}
     channels["memory"] += np.float32(memory)
     channels["clock"] += 1
     channels["cpu"] += np.float32(0.02)
