@@ -21,7 +21,7 @@ from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
 from .recommend.pricing import PriceBook, fabric_uses, price_notes, prices_named, reconcile, standings, with_costs
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
-from .recommend.service_levers import beside, levers_by_workload, with_levers
+from .recommend.service_levers import beside, service_levers, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
 from .rulebook import Rulebook
 
@@ -71,7 +71,7 @@ def reason_on(
     waste = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, waste=waste.waste)
     findings = tuple(result.finding for result in waste.waste)
-    levers = levers_by_workload(fleet, rulebook.served_models)
+    levers = {g.lead.id: service_levers(fleet, g, rulebook.served_models) for g in fleet.groups}
     decided = (replace(r, decision=(decisions or {}).get(r.id)) for r in all_recommendations(fleet))
     recommendations = tuple(beside(r, levers) for r in decided)
     # Last, because its draws must not change those of the recommendations.
