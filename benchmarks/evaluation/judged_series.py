@@ -144,8 +144,8 @@ def judge_served(series: Sequence[LabelledSeries], window_hours: float) -> Itera
     of at least so long for each."""
     book = load_rulebook(None, None, 0.0)
     newest = max(labelled_series.end for labelled_series in series)
-    moved = [(one, WEEK * math.floor((newest - one.end) / WEEK)) for one in series]
-    metrics = sorted((m for one, shift in moved for m in exported(one, shift)), key=lambda metric: metric.name)
+    moved = [(labelled, WEEK * math.floor((newest - labelled.end) / WEEK)) for labelled in series]
+    metrics = sorted((m for labelled, shift in moved for m in exported(labelled, shift)), key=lambda m: m.name)
     with tempfile.TemporaryDirectory() as scratch, prometheus(Path(scratch), metrics) as url:
         for labelled_series, shift in moved:
             asked = max(labelled_series.end - labelled_series.start, window_hours * HOUR)
