@@ -21,7 +21,7 @@ from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
 from .recommend.pricing import PriceBook, fabric_uses, price_notes, prices_named, reconcile, standings, with_costs
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
-from .recommend.service_levers import beside, levers_by_workload, with_levers
+from .recommend.service_levers import beside, service_levers, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
 from .rulebook import Rulebook
 
@@ -71,14 +71,14 @@ def reason_on(
     waste = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, waste=waste.waste)
     findings = tuple(result.finding for result in waste.waste)
-    levers = levers_by_workload(fleet, rulebook.served_models)
+    levers = {g.lead.id: service_levers(fleet, g, rulebook.served_models) for g in fleet.groups}
     decided = (replace(r, decision=(decisions or {}).get(r.id)) for r in all_recommendations(fleet))
     recommendations = tuple(beside(r, levers) for r in decided)
     # Last, because its draws must not change those of the recommendations.
     market = market_recommendations(fleet) if with_market else None
     judged, judged_count, ready = _judged(verdicts, fleet.floor_hours, now)
     reconciliation = reconcile(verdicts, book)
-    energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
+    fleet_energy, workloads, node_energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
     cash, interval = recoverable_cash(recommendations)
 
     def usd(value: float) -> float | None:
@@ -103,7 +103,7 @@ def reason_on(
         judged_from=ready,
         floor_hours=fleet.floor_hours,
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
-        energy=energy.fleet,
+        energy=fleet_energy,
     )
     minimum = rulebook.min_saving_usd
     if minimum is None:
@@ -124,7 +124,7 @@ def reason_on(
         source=dict(source),
         summary=replace(summary, min_saving_usd_per_month=minimum),
         prices=tuple(sorted({p.id: p for p in prices if p and p.id in used}.values(), key=lambda p: p.id)),
-        workloads=tuple(with_levers(w, levers) for w in energy.workloads),
+        workloads=tuple(with_levers(w, levers) for w in workloads),
         findings=findings,
         judged=waste.judged,
         not_judged=waste.not_judged,
@@ -133,7 +133,7 @@ def reason_on(
         market=market,
         nodes=tuple(sorted(n.node for n in nodes)),
         fabrics=fabric_uses(nodes, book),
-        node_energy=energy.nodes,
+        node_energy=node_energy,
         standings=standings(nodes, book, judged),
         fleet=identity,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..classify.accounting.energy import placed_by_nodes, summed, token_hours
+from ..classify.accounting.energy import placed_rows, token_hours
 from ..classify.judge import judge_rows, measured_rows
 from ..classify.types import Verdicts
 from ..core.coded_text import CodedText
@@ -68,7 +68,7 @@ def showback_of(
     frame, verdicts = measured.frame, judge_rows(measured, rulebook)
     book = PriceBook(rulebook.catalog, tuple(rulebook.team.prices), rulebook.power, rulebook.hourly)
     nodes = _nodes(verdicts, book, rulebook.rules[IdleFabric.id].value("util_p995_max"))
-    placed = placed_by_nodes(frame, measured.attribution, measured.rows["idle"], measured.parts)
+    placed = placed_rows(frame, measured.attribution, measured.rows["idle"], measured.parts)
     made = token_hours(frame, measured.attribution, measured.parts)
     rows = _rows(_daily_hours(frame, placed, verdicts.occupancy, nodes), nodes, made)
     reporting = set() if frame.tokens.empty else set(frame.tokens["workload_id"].astype(str))
@@ -121,21 +121,15 @@ def _nodes(verdicts: Verdicts, book: PriceBook, idle_util: float) -> pd.DataFram
     return pd.DataFrame(nodes, dtype=object)
 
 
-def _daily_hours(
-    frame: Frame, placed: Iterable[pd.DataFrame], occupancy: pd.DataFrame, nodes: pd.DataFrame
-) -> pd.DataFrame:
+def _daily_hours(frame: Frame, placed: pd.DataFrame, occupancy: pd.DataFrame, nodes: pd.DataFrame) -> pd.DataFrame:
     """GPU-hours by node, class, workload ("": none) and day (its beginning, Unix seconds, UTC). The totals are those of
     `occupancy`; observed rows give each day's part of them, unobserved hours are in the days that lack observations."""
     middle = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)
     spans = nodes.set_index("node")[["start", "end"]].astype(float)
-
-    def by_day(table: pd.DataFrame) -> pd.DataFrame:
-        table = _without_missing(table[table["node"].isin(spans.index)])
-        start, end = spans.reindex(table["node"]).to_numpy().T
-        day = (middle[table["row"].to_numpy(int)] // DAY).clip(start // DAY, np.ceil(end / DAY) - 1)
-        return table.assign(day=day * DAY)
-
-    observed = summed(map(by_day, placed), [*_USE, "day"], ["gpu_hours"])
+    placed = _without_missing(placed[placed["node"].isin(spans.index)])
+    start, end = spans.reindex(placed["node"]).to_numpy().T
+    day = (middle[placed["row"].to_numpy(int)] // DAY).clip(start // DAY, np.ceil(end / DAY) - 1)
+    observed = placed.assign(day=day * DAY).groupby([*_USE, "day"])["gpu_hours"].sum().reset_index()
     totals = _without_missing(occupancy).groupby(_USE)["gpu_hours"].sum()
     of_use = observed.groupby(_USE)["gpu_hours"].transform("sum")
     observed["gpu_hours"] *= totals.reindex(pd.MultiIndex.from_frame(observed[_USE])).to_numpy(float) / of_use

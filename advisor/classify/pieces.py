@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -260,7 +259,6 @@ def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[Co
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
-BATCH_ROWS = 20_000
 _FROM_ACTIVITY = coded(
     "inferred-from-activity",
     "Inferred from GPU activity: run times and GPUs are estimates. No scheduler, label or process names this workload.",
@@ -330,16 +328,10 @@ def pieces_of(attribution: Attribution) -> list[Piece]:
     return [Piece(session, by_id.get(session.workload_id, nothing)) for session in attribution.sessions]
 
 
-def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: int = BATCH_ROWS) -> list[Judgement]:
-    """One judgement for each piece, in their order. `batch_rows`: judged at a time, so that the memory in which they
-    are judged does not grow with the fleet."""
-    every = list(pieces)
-    batch = np.cumsum([len(piece.rows) for piece in every]) // batch_rows
-    groups = itertools.groupby(zip(batch, every, strict=True), key=lambda pair: pair[0])
-    return [judged for _, some in groups for judged in _judge_batch([piece for _, piece in some], inputs)]
-
-
-def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
+def judge_pieces(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
+    """One judgement for each piece, in their order."""
+    if not pieces:
+        return []
     book = inputs.book
     each = [(piece.session, piece.rows) for piece in pieces]
     all_features = features(each, inputs.frame.window, inputs.tables, inputs.index, book.kinds)

@@ -110,21 +110,16 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetC
         fixed_gpus={n.name: min(fixed[n.name], n.gpus) for n in nodes if fixed[n.name] and n.gpus},
         tenants_apart=request.tenants_apart,
     ))  # fmt: skip
-    _check_names(problem, reasoned, request)
+    known_teams = {s.team for s in series.values() if s.team}
+    every = known_teams | {n.name for n in problem.nodes} | {o.id for o in reasoned.options}
+    every |= {name for s in series.values() for name in (s.id, s.name, *(u.id for u in s.units))}
+    every |= {name for w in reasoned.advice.workloads for name in (w.id, w.name)}
+    for what, asked, names in (("team", request.only, known_teams), ("name", request.exclude, every)):
+        for name in sorted(asked - names):
+            raise unknown(what, name, names)
     problem, changes = changed(problem, change) if change != NO_CHANGE else (problem, ())
     wanted, reserve = reserve_of(problem, request)
     return Drafted(request, change, replace(problem, reserve=reserve), left, grid, crowded, wanted, changes)
-
-
-def _check_names(problem: Problem, reasoned: Reasoned, request: PlanRequest) -> None:
-    series, workloads = problem.series, reasoned.advice.workloads
-    teams = {s.team for s in series if s.team}
-    every = teams | {n.name for n in problem.nodes} | {o.id for o in reasoned.options}
-    every |= {name for s in series for name in (s.id, s.name, *(u.id for u in s.units))}
-    every |= {name for w in workloads for name in (w.id, w.name)}
-    for what, asked, names in (("team", request.only, teams), ("name", request.exclude, every)):
-        for name in sorted(asked - names):
-            raise unknown(what, name, names)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:

@@ -1,7 +1,7 @@
 """In which order a layout is reached: what frees most first, each step only where its room is there by then."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core.coded_text import coded
@@ -44,7 +44,12 @@ def sequence(problem: Problem, layout: Layout) -> tuple[PlanStep, ...]:
             text = "No order of the steps has room for {series}: add temporary capacity, or let it wait until the end."
             staging = coded("plan-step-staged", text, series=problem.by_series[task.series or ""].name)
         pending.remove(task)
-        after = _after(problem, task, layout, made)
+        series, option = problem.by_series[task.series or ""], layout.chosen.get(task.series or "")
+        targets = set(task.targets)
+        if option is not None and option.pool not in (None, series.pool):
+            # What is rented there may be for its demand, wherever it starts.
+            targets |= {n.name for n in problem.pools[option.pool] if series.jobs or n.rented}
+        after = tuple(step.number for step in made if targets & {*step.sources, *step.rents})
         made.append(replace(task, number=len(made) + 1, after=after, staging=staging, frees=given_up()))
     if late := given_up():
         made.append(PlanStep(len(made) + 1, "give-up", frees=late, after=tuple(step.number for step in made)))
@@ -101,12 +106,3 @@ def _done(state: State, task: PlanStep, layout: Layout, *, strict: bool) -> bool
         state.undo(mark)
         return False
     return True
-
-
-def _after(problem: Problem, task: PlanStep, layout: Layout, made: Sequence[PlanStep]) -> tuple[int, ...]:
-    targets = set(task.targets)
-    series, option = problem.by_series[task.series or ""], layout.chosen.get(task.series or "")
-    if option is not None and option.pool not in (None, series.pool):
-        # What is rented there may be for its demand, wherever it starts.
-        targets |= {n.name for n in problem.pools[option.pool] if series.jobs or n.rented}
-    return tuple(step.number for step in made if targets & {*step.sources, *step.rents})

@@ -3,7 +3,7 @@ by hour, in no other sum (the price of a rented node holds its power); without a
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,20 +26,12 @@ Sums = Mapping[Any, Any]
 _NOTHING: Sums = dict.fromkeys(_SUMS) | dict.fromkeys(_HOURS, 0.0)
 
 
-@dataclass(frozen=True)
-class EnergyAccounts:
-    """`fleet` None: no node was evaluated. `workloads`: with their energy; `nodes`: by name."""
-
-    fleet: types.FleetEnergy | None
-    workloads: tuple[WorkloadVerdict, ...]
-    nodes: tuple[types.NodeEnergy, ...]
-
-
 def energy_accounts(
     verdicts: Verdicts, workloads: Sequence[WorkloadVerdict], book: PriceBook, site: SiteEnergy
-) -> EnergyAccounts:
+) -> tuple[types.FleetEnergy | None, tuple[WorkloadVerdict, ...], tuple[types.NodeEnergy, ...]]:
+    """The fleet's (None: no node was evaluated), the workloads with theirs, and the nodes' by name."""
     if not verdicts.nodes or verdicts.energy.empty:
-        return EnergyAccounts(None, tuple(workloads), ())
+        return None, tuple(workloads), ()
     rows = _with_money(verdicts, book, site)
     row = rows[rows["class"].isin(_OWN)]
     by_workload, by_node = _sums(row, "workload_id"), _sums(rows, "node")
@@ -48,7 +40,7 @@ def energy_accounts(
     with_energy = tuple(replace(w, energy=_of_workload(w, by_workload, phases, tokens.get(w.id))) for w in workloads)
     facts = sorted(verdicts.nodes, key=lambda n: n.node)
     nodes = tuple(_of_node(n, by_node.get(n.node, _NOTHING), gpus.get(n.node, {}), verdicts) for n in facts)
-    return EnergyAccounts(_of_fleet(rows, with_energy, verdicts, stated), with_energy, nodes)
+    return _of_fleet(rows, with_energy, verdicts, stated), with_energy, nodes
 
 
 def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:

@@ -165,12 +165,9 @@ def observation_of(advice: Advice) -> Observation:
     proposed = frozenset(r.id for r in advice.recommendations)
     open_ = frozenset(r.id for r in advice.recommendations if not r.blocked_by)
     nodes = {n.node: n for n in advice.standings}
-    return Observation(advice.start, advice.end, source_words(advice), advice.workloads, nodes, proposed, open_)
-
-
-def source_words(advice: Advice) -> str:
-    databases = advice.source.get("databases", ())
-    return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
+    databases = map(str, advice.source.get("databases", ()))  # type: ignore[arg-type]
+    source = ", ".join(databases) or str(advice.source.get("url", ""))
+    return Observation(advice.start, advice.end, source, advice.workloads, nodes, proposed, open_)
 
 
 def hours(runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf) -> float:

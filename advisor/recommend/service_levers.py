@@ -94,12 +94,8 @@ class _Held:
         return next((n for n in counts if n <= self.gpus and needed <= n * room), self.gpus + 1)
 
 
-def levers_by_workload(fleet: Fleet, served_models: ServedModels) -> Mapping[str, Levers]:
-    """The levers of every series, under the id of its newest workload, which recommendations name."""
-    return {group.lead.id: service_levers(fleet, group, served_models) for group in fleet.groups}
-
-
 def with_levers(workload: WorkloadVerdict, by_workload: Mapping[str, Levers]) -> WorkloadVerdict:
+    """The workload with the levers of its series. `by_workload`: by the id of its newest."""
     levers = by_workload.get(workload.id, ())
     return replace(workload, **{"levers_unknown" if isinstance(levers, CodedText) else "levers": levers})
 

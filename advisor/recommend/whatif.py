@@ -206,22 +206,17 @@ class _Evaluation:
         return gpu if self._also(prediction, "no-prediction", "") else None
 
     def _slice(self, gpu: GpuSku, same: bool) -> SliceFit | None:
-        asked, group, today = self.choice.profile, self.base.group, self.source and self.source.name
+        asked = self.choice.profile
         if asked is None:
             return None
-        fits = fitting(self.source, group, self.base.headroom) if same else ()
+        fits = fitting(self.source, self.base.group, self.base.headroom) if same else ()
         if (fit := next((slice_fit for slice_fit in fits if slice_fit.name == asked), None)) is not None:
             self.blocked += [why for why in fit.blocked_by if why.code != INSTANCE_BUSY]  # the load is shown separately
             if fit.prediction is not None:
                 self._also(fit.prediction, "", "")
-        elif not same:
-            text = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
-            self._lacks("slice-of-another-gpu", text, gpu=gpu.name, today=today)
-        elif group.shared or group.gpus_per_replica != 1:
-            self._lacks("slice-of-larger-replica", "slices are predicted only for replicas with one whole GPU each")
         else:
-            text = "the catalog has no instance {instance} of {gpu}"
-            self._lacks("no-such-instance", text, instance=asked, gpu=today)
+            text = "{instance} of {gpu} is no slice of the catalog, or a replica has no one whole GPU of this model"
+            self._lacks("slice-unknown", f"no prediction: {text}", instance=asked, gpu=gpu.name)
         return fit
 
     def _clock(self, whole: bool) -> float | None:

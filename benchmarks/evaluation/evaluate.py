@@ -1,12 +1,11 @@
 """How often verdicts and predictions are right, on data that nothing was fitted on: `make evaluate`.
 
     python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 0-3    all: the third generator, moves, power caps
-    python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR [--prometheus] [--repeat HOURS] [--wrong]
+    python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR [--repeat HOURS] [--wrong]
         labelled series of a folder or several (the format: docs/method.md), judged by the rules that ship
     python -m skuwise.benchmarks.evaluation.evaluate --pairs [FILE]
         predicted moves: error and coverage by left-out source and model family on the tables that ship, or as shipped
-        on a table of published pairs; --decode-pairs FILE: of measured serving; --power-caps FILE: predicted time
-        and energy on a table of runs under power caps
+        on a table of published pairs
 
 Seeds below 1000 are for reporting and are never read one by one. An abstention counts as not right.
 """
@@ -35,13 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--third-seeds", default="0-3", metavar="SEEDS", help="of the third generator (default: 0-3)")
     add("--labelled", type=Path, metavar="DIR", action="append", help="judge this folder's series (repeatable)")
-    add("--prometheus", action="store_true", help="judge them behind a real Prometheus (needs prometheus and promtool)")
-    add("--basic", action="store_true", help="judge them by GPU use, memory and power alone")
     add("--repeat", type=float, metavar="HOURS", help="repeat steady series that are shorter, by the minute")
-    add("--window", type=float, default=0.0, metavar="HOURS", help="ask Prometheus for a window of at least so long")
     add("--pairs", type=Path, metavar="FILE", nargs="?", const=SHIPPED, help="judge moves alone, on this table or all")
-    add("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
-    add("--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else")
     add("--wrong", action="store_true", help="print every mistake, the most confident first")
     add("--processes", type=int, default=2)
     options = parser.parse_args(argv)
@@ -49,11 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.pairs == SHIPPED:
             tell_moves()
         elif options.pairs is not None:
-            tell_table(options.pairs, decode=False)
-        elif options.decode_pairs is not None:
-            tell_table(options.decode_pairs, decode=True)
-        elif options.power_caps is not None:
-            tell_caps(options.power_caps)
+            tell_table(options.pairs)
         elif options.labelled:
             _tell_labelled(options)
         else:
@@ -68,8 +58,7 @@ def _tell_labelled(options: argparse.Namespace) -> None:
     """Each folder, and all of them together."""
     every: list[Answer] = []
     for folder in options.labelled:
-        series = read_folder(folder, basic=options.basic, repeat_hours=options.repeat)
-        judged = list(judge_series(series, behind_prometheus=options.prometheus, window_hours=options.window))
+        judged = list(judge_series(read_folder(folder, repeat_hours=options.repeat)))
         limits = [answer for judged_series in judged if (answer := judged_series.bottleneck) is not None]
         kinds = [judged_series.kind for judged_series in judged]
         print("\n".join((*report.summary(clean(folder), kinds), *report.bottlenecks(limits))))
@@ -94,7 +83,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     for view, result in views.items():
         print("\n".join(third.told(f"third generator, {view}", result)))
     tell_moves()
-    tell_caps(None)
+    tell_caps()
 
 
 if __name__ == "__main__":

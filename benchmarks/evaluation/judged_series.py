@@ -128,40 +128,26 @@ def repeated(series: LabelledSeries, hours: float) -> LabelledSeries:
     return LabelledSeries(series.label, gpu, pd.concat(ports, ignore_index=True) if ports else series.fabric)
 
 
-def judge_series(
-    series: Sequence[LabelledSeries], *, behind_prometheus: bool = False, window_hours: float = 0.0
-) -> Iterator[JudgedSeries]:
-    """The verdicts of the rules that ship. `window_hours`: the shortest window that a server is asked for."""
+def judge_series(series: Iterable[LabelledSeries]) -> Iterator[JudgedSeries]:
+    """The verdicts of the rules that ship, each series in a separate agent's database."""
     book = load_rulebook(None, None, 0.0)
-    yield from judge_served(series, book, window_hours) if behind_prometheus else judge_stored(series, book)
-
-
-def judge_stored(series: Iterable[LabelledSeries], book: Rulebook) -> Iterator[JudgedSeries]:
-    """Each series in a separate agent's database."""
     with tempfile.TemporaryDirectory() as scratch:
         for n, labelled_series in enumerate(series):
-            stored = store_series(labelled_series, book.catalog, Path(scratch) / f"{n}.db")
-            yield JudgedSeries(labelled_series, _verdict(read_frame([stored.database], stored.window), book))
+            database = Path(scratch) / f"{n}.db"
+            _store(labelled_series, book.catalog, database)
+            frame = read_frame([database], Window(labelled_series.start, labelled_series.end))
+            yield JudgedSeries(labelled_series, _verdict(frame, book))
 
 
-def judge_served(series: Sequence[LabelledSeries], book: Rulebook, window_hours: float = 0.0) -> Iterator[JudgedSeries]:
-    """All series in one Prometheus, each moved by whole weeks so that all end in one week; one window for each."""
+def judge_served(series: Sequence[LabelledSeries], window_hours: float) -> Iterator[JudgedSeries]:
+    """The same with all series in one Prometheus, each moved by whole weeks so that all end in one week, and a window
+    of at least so long for each."""
+    book = load_rulebook(None, None, 0.0)
     newest = max(labelled_series.end for labelled_series in series)
-    moved = {
-        labelled_series.label.digest: WEEK * math.floor((newest - labelled_series.end) / WEEK)
-        for labelled_series in series
-    }
-    metrics = sorted(
-        (
-            metric
-            for labelled_series in series
-            for metric in exported(labelled_series, moved[labelled_series.label.digest])
-        ),
-        key=lambda metric: metric.name,
-    )
+    moved = [(labelled, WEEK * math.floor((newest - labelled.end) / WEEK)) for labelled in series]
+    metrics = sorted((m for labelled, shift in moved for m in exported(labelled, shift)), key=lambda m: m.name)
     with tempfile.TemporaryDirectory() as scratch, prometheus(Path(scratch), metrics) as url:
-        for labelled_series in series:
-            shift = moved[labelled_series.label.digest]
+        for labelled_series, shift in moved:
             asked = max(labelled_series.end - labelled_series.start, window_hours * HOUR)
             row = HOUR if asked >= HOURLY_FROM else ROW
             start = math.floor((labelled_series.end - asked + shift) / row) * row
@@ -183,15 +169,7 @@ def _verdict(frame: Frame, book: Rulebook) -> WorkloadVerdict | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A separate database for one series, whose only workload was seen in `window`."""
-
-    database: Path
-    window: Window
-
-
-def store_series(series: LabelledSeries, catalog: Catalog, database: Path) -> Stored:
+def _store(series: LabelledSeries, catalog: Catalog, database: Path) -> None:
     """A series' ticks, written and rolled up as the agent does, with one workload over its span on all its GPUs."""
     label, rows = series.label, series.gpu
     workload = Workload(f"w-{label.digest}", f"s-{label.digest}", f"series-{label.digest[:6]}", "process")
@@ -210,7 +188,6 @@ def store_series(series: LabelledSeries, catalog: Catalog, database: Path) -> St
                 store.put_workload_use(workload, gpu.uuid, series.start, series.end, "allocation")
             store.set_node(about, series.end)
     RollupJob(database).run(series.end + 86400.0)  # long after the last tick every period is over
-    return Stored(database, Window(series.start, series.end))
 
 
 def _gpus(rows: pd.DataFrame, name: str | None, catalog: Catalog) -> Iterator[Gpu]:

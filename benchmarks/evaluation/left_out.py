@@ -1,6 +1,6 @@
 """How often kinds are right on real series of owners that the model has not met: leave one owner out.
 
-    python -m skuwise.benchmarks.evaluation.left_out [--table FILE] [--wrong]
+    python -m skuwise.benchmarks.evaluation.left_out [--wrong]
 
 The shipped model is fitted on all owners of the table, so that judging their series with it proves nothing. Here it is
 fitted once without each owner, and the product's own judge says the kind of what was left out.
@@ -18,7 +18,7 @@ from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.rules.models import KindModel
 from skuwise.rules.policy.thresholds import load_thresholds
 
-from ..fit.real_series import TABLE, Row, read_rows
+from ..fit.real_series import Row, read_rows
 from ..fit.train_kinds import fit_rows
 from ..scoring import Answer, abstention, accuracy, calibration, util_kind
 from . import report
@@ -69,17 +69,16 @@ def figures(answers: Sequence[Answer]) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, default=TABLE, help="features of real series")
     parser.add_argument("--wrong", action="store_true", help="print every mistake, the most confident first")
     parser.add_argument("--write-figures", action="store_true", help=f"write what the gate holds: {FIGURES.name}")
     options = parser.parse_args(argv)
-    tell(options.table, wrong=options.wrong, write=options.write_figures)
+    tell(wrong=options.wrong, write=options.write_figures)
     return 0
 
 
-def tell(table: Path = TABLE, *, wrong: bool = False, write: bool = False) -> None:
+def tell(*, wrong: bool = False, write: bool = False) -> None:
     """Print the report of every collection, of every window, and of all."""
-    judged = list(leave_owners_out(read_rows(table), fit_rows, judge_features))
+    judged = list(leave_owners_out(read_rows(), fit_rows, judge_features))
     for part in (lambda row: row.set, lambda row: row.window):
         for name in dict.fromkeys(part(row) for row, _ in judged):
             part_answers = [answer for row, answer in judged if part(row) == name]

@@ -20,11 +20,12 @@ from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models import load_move_model
 
-from ..fit.decode_pairs import REPOSITORY, read_runs
+from ..fit.decode_pairs import REPOSITORY
 from ..fit.move_model import left_out, read_lines
 from ..fit.sku_pairs import Pair, read_pairs, read_published
 from ..fit.tables import refused_lines
 
+PRINTED = "ratio of printed FLOP/s"
 CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be right
 
 
@@ -80,20 +81,16 @@ def as_shipped(pairs: Iterable[Pair]) -> list[Told]:
     return [Told.of(pair, compare(pair.question, pair.a, pair.b, reference, model).time_ratio) for pair in pairs]
 
 
-def printed(pairs: Iterable[Pair]) -> Iterator[tuple[str, list[Told]]]:
+def printed(pairs: Iterable[Pair]) -> list[Told]:
     """The ratios of printed peaks, for comparison; lines for which a peak is missing are left out."""
-    flops: list[Told] = []
-    bandwidth: list[Told] = []
+    ratios: list[Told] = []
     for pair in pairs:
         here, there = (
             sku.dense_flops.get(pair.question.precision, sku.dense_flops.get("fp16")) for sku in (pair.a, pair.b)
         )
         if here and there:
-            flops.append(Told(pair, *[math.log(here / there)] * 3))
-        ratio = math.log(pair.a.mem_bandwidth_bytes_per_second / pair.b.mem_bandwidth_bytes_per_second)
-        bandwidth.append(Told(pair, ratio, ratio, ratio))
-    yield "ratio of printed FLOP/s", flops
-    yield "ratio of printed memory bandwidths", bandwidth
+            ratios.append(Told(pair, *[math.log(here / there)] * 3))
+    return ratios
 
 
 def row(name: str, results: Sequence[Told]) -> tuple[str, ...]:
@@ -140,14 +137,12 @@ def tell() -> None:
     sections, refused = shipped_left_out()
     pairs, _ = read_published(load_catalog())
     sections["lines whose two systems did not do quite the same"] = as_shipped(p for p in pairs if not p.alike)
-    sections |= dict(printed(pairs))
+    sections[PRINTED] = printed(pairs)
     print("\n".join([*report(sections), *refused_lines(refused)]))
 
 
-def tell_table(path: Path, *, decode: bool) -> None:
-    """Print how far predictions are off on a table of published pairs, or of measured serving (`decode`)."""
-    pairs, refused = read_runs(path, load_catalog()) if decode else read_pairs(path, load_catalog())
-    results = as_shipped(pair for pair in pairs if not decode or pair.question.phase == "decode")
-    name = "time of a token" if decode else "moves"
-    sections = {f"{name}, as shipped": results, **({} if decode else dict(printed(pairs)))}
+def tell_table(path: Path) -> None:
+    """Print how far predictions are off on a table of published pairs."""
+    pairs, refused = read_pairs(path, load_catalog())
+    sections = {"moves, as shipped": as_shipped(pairs), PRINTED: printed(pairs)}
     print("\n".join([*report(sections), *refused_lines(refused)]))

@@ -1,20 +1,19 @@
 """How far predicted time and energy under power caps are off on measured runs: one section of `make evaluate`.
 
 What predicts is what recommends (`predict_cap`), from the run at its highest limit alone. Every network, then every
-GPU, is predicted with the curve and its errors calibrated on the others; a table given by path is predicted as shipped,
-since it was no part of the calibration.
+GPU, is predicted with the curve and its errors calibrated on the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.recommend.predict.clock_model import Draw, weigh_cap
 from skuwise.rules.base.output import columns
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models import PowerModel, load_power_model, load_resting_power
+from skuwise.rules.models import load_resting_power
 
 from ..fit.power_caps import TABLE, Capped, read_caps
 from ..fit.power_model import calibrate
@@ -25,74 +24,48 @@ BITES = 1.02  # measured slowdown from which a cap is said to bite
 
 @dataclass(frozen=True)
 class Told:
-    """One prediction beside what was measured: ratios to the run at the highest limit, and the 80 % intervals."""
+    """One prediction beside what was measured: ratios to the run at the highest limit, with their 80 % intervals."""
 
     capped: Capped
-    time: float
-    joules: float
-    time_between: tuple[float, float]
-    joules_between: tuple[float, float]
-
-    @property
-    def time_error(self) -> float:
-        return abs(self.time / self.capped.time - 1)
-
-    @property
-    def joules_error(self) -> float:
-        return abs(self.joules / self.capped.joules - 1)
-
-
-def predict_lines(lines: Sequence[Capped], model: PowerModel) -> list[Told]:
-    """What the model says of these lines, from the telemetry of the run before the cap."""
-    results = []
-    for capped in lines:
-        before = Draw(capped.full.watts, capped.rest_watts, capped.full.limit_watts)
-        move = weigh_cap(capped.full.gpu, before, capped.under.limit_watts, model)
-        time, joules = move.prediction.interval, move.joules
-        results.append(Told(capped, time.p50, joules.p50, (time.p10, time.p90), (joules.p10, joules.p90)))
-    return results
+    time: Interval
+    joules: Interval
 
 
 def held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Told]:
-    """Every group predicted by what was calibrated on the others."""
-    out: list[Told] = []
+    """Every group predicted by what was calibrated on the others, from the telemetry of the run before the cap."""
+    results = []
     for name in sorted({by(c) for c in lines}):
         model = calibrate([c for c in lines if by(c) != name])
-        out += predict_lines([c for c in lines if by(c) == name], model)
-    return out
+        for capped in (c for c in lines if by(c) == name):
+            before = Draw(capped.full.watts, capped.rest_watts, capped.full.limit_watts)
+            move = weigh_cap(capped.full.gpu, before, capped.under.limit_watts, model)
+            results.append(Told(capped, move.prediction.interval, move.joules))
+    return results
 
 
 def row(name: str, results: Sequence[Told]) -> tuple[str, ...]:
     """The figures of some lines, as text."""
     if not results:
         return name, "0", *("-",) * (len(HEAD) - 2)
-    time, joules = np.array([t.time_error for t in results]), np.array([t.joules_error for t in results])
-    inside = [low <= t.capped.time <= high for t in results for low, high in [t.time_between]]
-    energy = [low <= t.capped.joules <= high for t in results for low, high in [t.joules_between]]
-    return (
-        name, str(len(results)), f"{np.median(time):.1%}", f"{np.percentile(time, 90):.1%}",
-        f"{np.mean(inside):.0%}",
-        f"{np.median(joules):.1%}", f"{np.percentile(joules, 90):.1%}", f"{np.mean(energy):.0%}",
-    )  # fmt: skip
+
+    def told(pairs: Iterable[tuple[Interval, float]]) -> tuple[str, ...]:
+        predicted, measured = zip(*pairs, strict=True)
+        errors = np.abs(np.array([p.p50 for p in predicted]) / measured - 1)
+        inside = [p.p10 <= value <= p.p90 for p, value in zip(predicted, measured, strict=True)]
+        return f"{np.median(errors):.1%}", f"{np.percentile(errors, 90):.1%}", f"{np.mean(inside):.0%}"
+
+    times, energies = ((t.time, t.capped.time) for t in results), ((t.joules, t.capped.joules) for t in results)
+    return name, str(len(results)), *told(times), *told(energies)
 
 
-def tell(path: Path | None) -> None:
-    """Print the tables. `path`: a table that nothing was calibrated on."""
-    catalog = load_catalog()
-    lines, refused = read_caps(path or TABLE, catalog, load_resting_power())
-    print(
-        f"\n== power caps, time and energy: {clean(path or TABLE.name)}, {len(lines)} lines below a run's highest limit"
-    )
+def tell() -> None:
+    """Print the tables."""
+    lines, refused = read_caps(TABLE, load_catalog(), load_resting_power())
+    print(f"\n== power caps, time and energy: {TABLE.name}, {len(lines)} lines below a run's highest limit")
     for reason, count in refused.items():
         print(f"refused {count}: {reason}")
-    if not lines:
-        print("nothing to predict")
-        return
-    if path is not None:
-        rows = _rows("as shipped", predict_lines(lines, load_power_model()))
-    else:
-        rows = _rows("left out by network", held_out(lines, lambda c: c.network))
-        rows += _rows("left out by GPU", held_out(lines, lambda c: c.gpu))
+    rows = _rows("left out by network", held_out(lines, lambda c: c.network))
+    rows += _rows("left out by GPU", held_out(lines, lambda c: c.gpu))
     print(columns(HEAD, rows, right=range(1, len(HEAD))))
 
 

@@ -12,7 +12,6 @@ SURE = 0.8
 SERVICE = "online-inference"
 BANDS = (0.0, 0.6, 0.7, 0.8, 0.9, 1.0001)
 SMALL_BAND = 8  # fewer verdicts say nothing of a band
-_BAR = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +90,12 @@ def _row(name: str, count: int, groups: Sequence[Sequence[Answer]]) -> str:
 
 
 def reliability(answers: Sequence[Answer]) -> Iterator[str]:
-    """Calibration by band of confidence, with a bar of what is right and a mark at what is said."""
+    """Calibration by band of confidence."""
     yield f"calibration (expected error {calibration_error(answers):.3f}):"
     for band in calibration(answers, BANDS):
-        at = round(band.said * _BAR)
-        bar = ("=" * round(band.right * _BAR)).ljust(_BAR)
         yield (
             f"  {max(band.low, 0.5):.2f} to {band.high:.2f}: n {band.count:>3}, said {band.said:.2f}, right "
-            f"{band.right:.2f}, error {band.error:+.2f}  [{bar[:at]}|{bar[at:]}]"
+            f"{band.right:.2f}, error {band.error:+.2f}"
         )
 
 

@@ -7,43 +7,29 @@ error, every source with one voice, so that it holds for an unmeasured source. A
 SOURCES_MIN sources is at least as uncertain as all work together.
 """
 
-import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.core.advice_types import Interval
 from skuwise.advisor.recommend.predict.sku_comparison import compare, typical_ratio, work_class
 from skuwise.advisor.recommend.prediction import family
-from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import GpuSku
-from skuwise.rules.models import (
-    MOVE_FILE,
-    MoveModel,
-    Profiles,
-    Span,
-    WorkClass,
-    load_profiles,
-)
+from skuwise.rules.models import MOVE_FILE, MoveModel, Profiles, Span, WorkClass, load_profiles
 
 from .decode_pairs import DECODE_TABLE, read_runs
 from .sku_pairs import Pair, read_published
+from .tables import refused_lines
 
 LEVEL = 0.8  # of the interval
 SOURCES_MIN = 4  # of three sources the largest error covers a fourth in three of four cases, less than LEVEL
 FIRST_TOKEN = "first token at a batch"  # it holds the engine's queue, and is no measure for other work
-
-
-def origin_and_family(pair: Pair) -> tuple[str, ...]:
-    """What is left out together: the whole source, and the model's whole family."""
-    return pair.origin, pair.family
 
 
 @dataclass(frozen=True)
@@ -129,22 +115,17 @@ def _span(values: Sequence[float]) -> Span | None:
     return Span(min(values), max(values)) if values else None
 
 
-def left_out(
-    lines: Sequence[Line],
-    profiles: Profiles,
-    reference: GpuSku,
-    unit: Callable[[Pair], tuple[str, ...]] = origin_and_family,
-) -> Iterator[tuple[Pair, Interval]]:
-    """Every pair with its time ratio, the interval calibrated on the lines that share no part of the pair's `unit`."""
+def left_out(lines: Sequence[Line], profiles: Profiles, reference: GpuSku) -> Iterator[tuple[Pair, Interval]]:
+    """Every pair with its time ratio, the interval calibrated without its whole source and its model's whole family."""
     works = {line.work for line in lines}
-    for held in sorted({unit(line.pair) for line in lines}):
-        rest = [line for line in lines if not any(a == b for a, b in zip(unit(line.pair), held, strict=True))]
+    for origin, kin in sorted({(line.pair.origin, line.pair.family) for line in lines}):
+        rest = [line for line in lines if line.pair.origin != origin and line.pair.family != kin]
         model = calibrate(rest, profiles, works)
-        for pair in (line.pair for line in lines if unit(line.pair) == held):
+        for pair in (line.pair for line in lines if (line.pair.origin, line.pair.family) == (origin, kin)):
             yield pair, compare(pair.question, pair.a, pair.b, reference, model).time_ratio
 
 
-def text_of(model: MoveModel, lines: Sequence[Line], made: date) -> str:
+def text_of(model: MoveModel, lines: Sequence[Line]) -> str:
     """The file, to be read in a review."""
     out = [
         "# How far predictions of time were off on measured pairs, by class of work.",
@@ -168,7 +149,7 @@ def text_of(model: MoveModel, lines: Sequence[Line], made: date) -> str:
             f"    architectures: [{', '.join(sorted(figures.architectures))}]",
         ]
     sources = sorted({line.pair.source for line in lines})
-    out += ["made:", f'  date: "{made.isoformat()}"', f'  sources: "{"; ".join(sources)}"']
+    out += ["made:", f'  date: "{date.today().isoformat()}"', f'  sources: "{"; ".join(sources)}"']
     return "\n".join(out) + "\n"
 
 
@@ -181,22 +162,12 @@ def read_lines() -> tuple[list[Line], Profiles, GpuSku, dict[str, int]]:
     return predict_lines([*published, *served], profiles, reference), profiles, reference, refused | unread
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="instead of rules/move_model.yaml")
-    options = parser.parse_args(argv)
-    try:
-        lines, profiles, _, refused = read_lines()
-        for reason, count in refused.items():
-            print(f"refused {count}: {reason}", file=sys.stderr)
-        target = options.output or Path(str(packaged_rules())) / MOVE_FILE
-        target.write_text(text_of(calibrate(lines, profiles), lines, date.today()), encoding="utf-8")
-        print(f"{len(lines)} pairs: {target}", file=sys.stderr)
-        return EXIT_DONE
-    except SkuwiseError as error:
-        print(f"move-model: {error}", file=sys.stderr)
-        return error.exit_status
+def main() -> None:
+    lines, profiles, _, refused = read_lines()
+    print("\n".join(refused_lines(refused)), file=sys.stderr)
+    (packaged_rules() / MOVE_FILE).write_text(text_of(calibrate(lines, profiles), lines), encoding="utf-8")
+    print(f"{len(lines)} pairs: {MOVE_FILE}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

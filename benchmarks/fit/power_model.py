@@ -7,34 +7,25 @@ were left out of the fit, by network and by GPU (conformal): the 80th percentile
 run it is that of the worst of the GPUs that were left out: each of the four is of another architecture.
 """
 
-import argparse
 import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from skuwise.advisor.recommend.predict.clock_model import Effect, under_cap
 from skuwise.advisor.recommend.prediction import Z90
-from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models import (
-    POWER_FILE,
-    ClassName,
-    PowerCurve,
-    PowerModel,
-    Spread,
-    TypicalShare,
-    load_resting_power,
-)
+from skuwise.rules.models import POWER_FILE, ClassName, PowerCurve, PowerModel, Spread, TypicalShare, load_resting_power
 
 from .power_caps import SOURCE, TABLE, Capped, Table, read_caps
+from .tables import refused_lines
 
 # A100 serving at 1110 of 1410 MHz: a fifth less at its peak (POLCA, arXiv 2308.12908); 400 W, of them 60 at rest.
 POINT_CLOCK = 1110 / 1410
@@ -157,9 +148,8 @@ def _sigma(name: str, errors: pd.DataFrame, what: str) -> float:
     return round((cells * sigma + PRIOR_CELLS * PRIOR[name]) / (cells + PRIOR_CELLS), 3)
 
 
-def text_of(model: PowerModel, made: date) -> str:
+def text_of(model: PowerModel) -> str:
     """The file, to be read in a review."""
-    c = model.curve
     lines = [
         "# Power, time and energy of one GPU under a power cap or at a lower SM clock; its figures: docs/method.md.",
         "# Made by `make power-model` from benchmarks/fit/power_caps.csv; do not edit: change the table, make it anew.",
@@ -168,12 +158,7 @@ def text_of(model: PowerModel, made: date) -> str:
         "# typical: share of the room between rest and rated power that work draws where nobody measured it (stated).",
         f"schema: {model.schema}",
         "curve:",
-        f"  follows: {c.follows:.3f}",
-        f"  clock_exponent: {c.clock_exponent:.3f}",
-        f"  clocked: {c.clocked:.3f}",
-        f"  bursts: {c.bursts:.3f}",
-        f"  overlap: {c.overlap:.3f}",
-        f"  drawn_of_cap: {c.drawn_of_cap:.3f}",
+        *(f"  {name}: {value:.3f}" for name, value in asdict(model.curve).items()),
         "classes:",
     ]
     for s in model.classes:
@@ -187,34 +172,18 @@ def text_of(model: PowerModel, made: date) -> str:
     lines.append("typical:")
     lines += [f'  {name}: {{share: {share:.2f}, reason: "{why}"}}' for name, (share, why) in TYPICAL.items()]
     lines += [f"typical_sigma: {TYPICAL_SIGMA[0]:.2f}", f'typical_sigma_reason: "{TYPICAL_SIGMA[1]}"']
-    lines += [
-        "made:",
-        f'  date: "{made.isoformat()}"',
-        f"  lines: {model.made['lines']}",
-        f"  runs: {model.made['runs']}",
-    ]
-    lines.append(f'  source: "{model.made["source"]}"')
+    lines.append("made:")
+    lines += [f'  {name}: "{v}"' if isinstance(v, str) else f"  {name}: {v}" for name, v in model.made.items()]
     return "\n".join(lines) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--power-caps", type=Path, default=TABLE, metavar="FILE", help="the table of measured runs")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="instead of rules/power_model.yaml")
-    options = parser.parse_args(argv)
-    try:
-        capped, refused = read_caps(options.power_caps, load_catalog(), load_resting_power())
-        for reason, count in refused.items():
-            print(f"refused {count}: {reason}", file=sys.stderr)
-        model = calibrate(capped)
-        target = options.output or Path(str(packaged_rules())) / POWER_FILE
-        target.write_text(text_of(model, date.today()), encoding="utf-8")
-        print(f"{model.made['lines']} lines of {model.made['runs']} runs: {target}", file=sys.stderr)
-        return EXIT_DONE
-    except SkuwiseError as error:
-        print(f"power-model: {error}", file=sys.stderr)
-        return error.exit_status
+def main() -> None:
+    capped, refused = read_caps(TABLE, load_catalog(), load_resting_power())
+    print("\n".join(refused_lines(refused)), file=sys.stderr)
+    model = calibrate(capped)
+    (packaged_rules() / POWER_FILE).write_text(text_of(model), encoding="utf-8")
+    print(f"{model.made['lines']} lines of {model.made['runs']} runs: {POWER_FILE}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

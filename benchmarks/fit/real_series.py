@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..evaluation.judged_series import judge_series, read_folder
+from ..evaluation.judged_series import judge_served, read_folder
 
 TABLE = Path(__file__).with_name("real_series.csv")
 # Hours for which a steady series is repeated, and hours of the shortest window.
@@ -46,7 +46,7 @@ def make_rows(folder: Path) -> Iterator[Row]:
     """Every series of a folder, in every window in which something of it was seen. Raises UsageError."""
     for window, (repeat_hours, window_hours) in WINDOWS.items():
         series = read_folder(folder, basic=True, repeat_hours=repeat_hours)
-        for judged_series in judge_series(series, behind_prometheus=True, window_hours=window_hours):
+        for judged_series in judge_served(series, window_hours):
             label = judged_series.series.label
             if judged_series.verdict is not None:
                 about = (label.file.name, window, folder.name, label.owner, label.source, label.licence, label.kind)

@@ -9,7 +9,7 @@ a workload held without use are allocated idle and keep its id; hours without wo
 not waste.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,6 @@ from ..workloads.sku_lookup import GpuIndex, whole_gpus
 
 PLACE = ["node", "gpu_uuid", "class", "workload_id"]
 COLUMNS = [*PLACE, "gpu_hours"]
-BLOCK_ROWS = 25_000
 HOUR, DAY = 3600.0, 86400.0
 # Boards exceed their limit for moments, never over a row of minutes: so much room, of the limit.
 LIMIT_ROOM = 1.2
@@ -77,47 +76,29 @@ def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
     return Reconciliation(*(float(hours.get(use, 0.0)) for use in uses), total=float(hours.sum()))
 
 
-def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> pd.DataFrame:
-    """Sums by keys, in their order, where no two tables have a key in common."""
-    filled = (table for table in tables if not table.empty)
-    entries = [table.groupby(keys, dropna=False, sort=False)[sums].sum().reset_index() for table in filled]
-    if not entries:
-        return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})
-    # A table without holders has no text among its workloads.
-    return pd.concat(entries, ignore_index=True).infer_objects().sort_values(keys, ignore_index=True)
-
-
-def placed_by_nodes(
-    frame: Frame, attribution: Attribution, idle: pd.Series, parts: Floats, block_rows: int = BLOCK_ROWS
-) -> Iterator[pd.DataFrame]:
+def placed_rows(frame: Frame, attribution: Attribution, idle: pd.Series, parts: Floats) -> pd.DataFrame:
     """Every observed moment once: `COLUMNS`, whether it stood ``idle``, and its ``row`` in the frame's `gpu`; instances
     under their GPU. `idle`, `parts`: of every row, whether the GPU stood idle, and the part of a GPU whose hours it
-    stands for (`mig.row_parts`). `block_rows`: of nodes at a time, so that memory does not grow with the fleet."""
-    places = attribution.places
-    keys = frame.gpu_keys
+    stands for (`mig.row_parts`)."""
+    places, keys = attribution.places, frame.gpu_keys
     nodes, names = keys.nodes()
-    node = nodes[places["row"].to_numpy(int)]
-    rows = np.bincount(node, minlength=len(names))
-    block = ((np.cumsum(rows) - rows) // block_rows)[node]
     under, physical = [frame.parents.get(key, key) for key in keys.keys], whole_gpus(frame)
     is_physical = np.array([uuid in physical for uuid in under], dtype=np.bool_)
     gpus = np.array([uuid for _, uuid in under], dtype=object)
+    at = places["row"].to_numpy(int)
+    hours = places["seconds"].to_numpy(float) * parts[at] / 3600
+    counted = is_physical[keys.number[at]] & (hours > 0)
+    places, at = places[counted], at[counted]
+    owned, still = places["workload_id"].notna().to_numpy(), idle.to_numpy(bool)[at]
+    states = [places["shared"].to_numpy(bool), places["drained"].to_numpy(bool), owned & still, owned]
     uses = np.array(["shared", "drained", "allocated_idle", "workload", "unallocated"], dtype=object)
-    for number in np.unique(block):
-        some = places[block == number]
-        at = some["row"].to_numpy(int)
-        hours = some["seconds"].to_numpy(float) * parts[at] / 3600
-        counted = is_physical[keys.number[at]] & (hours > 0)
-        some, at = some[counted], at[counted]
-        owned, still = some["workload_id"].notna().to_numpy(), idle.to_numpy(bool)[at]
-        states = [some["shared"].to_numpy(bool), some["drained"].to_numpy(bool), owned & still, owned]
-        yield pd.DataFrame(
-            {
-                "node": names[nodes[at]], "gpu_uuid": gpus[keys.number[at]],
-                "class": uses[np.select(states, [0, 1, 2, 3], default=4)],
-                "workload_id": some["workload_id"].to_numpy(), "gpu_hours": hours[counted], "idle": still, "row": at,
-            }
-        )  # fmt: skip
+    return pd.DataFrame(
+        {
+            "node": names[nodes[at]], "gpu_uuid": gpus[keys.number[at]],
+            "class": uses[np.select(states, [0, 1, 2, 3], default=4)],
+            "workload_id": places["workload_id"].to_numpy(), "gpu_hours": hours[counted], "idle": still, "row": at,
+        }
+    )  # fmt: skip
 
 
 def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
@@ -166,23 +147,19 @@ def energy_by_place(  # noqa: PLR0917
 ) -> pd.DataFrame:  # fmt: skip
     """`KEYS` and `SUMS`: what was observed and measured of each GPU, use, workload, phase and hour of the day. `joules`
     is of `measured_hours`, and of them `counted_joules` by a counter. Where more was observed than a node's span holds
-    (a replaced GPU), all of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`; `energy`: of `row_energy`."""
-    by_id = {w.id: w for w in workloads}
+    (a replaced GPU), all of it is scaled down. `idle`, `parts`: as of `placed_rows`; `energy`: of `row_energy`."""
     watts, measured, counted = (energy[name].to_numpy() for name in ("watts", "measured", "counted"))
-    middles = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)
-
-    def with_energy(table: pd.DataFrame) -> pd.DataFrame:
-        at = table["row"].to_numpy(int)
-        middle = middles[at]
-        phase = phases_of_rows(table["workload_id"], middle, table["idle"].to_numpy(bool), by_id)
-        hours = table["gpu_hours"].to_numpy() * measured[at]
-        joules = np.where(measured[at] > 0, watts[at], 0.0) * hours * HOUR
-        return table.assign(
-            hour=(middle // HOUR % 24).astype(int), phase=phase, measured_hours=hours, joules=joules,
-            counted_joules=joules * counted[at],
-        )  # fmt: skip
-
-    table = summed(map(with_energy, placed_by_nodes(frame, attribution, idle, parts)), KEYS, SUMS)
+    table = placed_rows(frame, attribution, idle, parts)
+    at = table["row"].to_numpy(int)
+    middle = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)[at]
+    phase = phases_of_rows(table["workload_id"], middle, table["idle"].to_numpy(bool), {w.id: w for w in workloads})
+    hours = table["gpu_hours"].to_numpy() * measured[at]
+    joules = np.where(measured[at] > 0, watts[at], 0.0) * hours * HOUR
+    table = table.assign(
+        hour=(middle // HOUR % 24).astype(int), phase=phase, measured_hours=hours, joules=joules,
+        counted_joules=joules * counted[at],
+    )  # fmt: skip
+    table = table.groupby(KEYS, dropna=False)[SUMS].sum().reset_index()
     held = {name: node.gpu_count * node.span_hours for name, node in inventory.nodes.items()}
     scale = table["node"].map(held).astype(float) / table.groupby("node")["gpu_hours"].transform("sum")
     if (scale < 1).any():

@@ -48,9 +48,15 @@ def label_rows(
     r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
     idle, fault = rows["idle"].to_numpy(bool), rows["fault"].to_numpy(bool)
     first = [("unknown", fault), ("idle", idle), ("straggler", ranks["waiting"].astype(np.bool_))]
+    # The levels at which an answer that was yes becomes no: each easier to meet than the level that made it yes.
+    share = t["leave_share"]
+    easier = {
+        name: min(1.0, value / share) if name in _UPPER else value / share if name.endswith("_max") else value * share
+        for name, value in t.items()
+    }
     with np.errstate(invalid="ignore", divide="ignore"):
         entering, flags = _answers(r, t, links)
-        leaving, _ = _answers(r, _leaving(t), links)
+        leaving, _ = _answers(r, easier | {name: t[name] for name in _ONE_LEVEL}, links)
     along = courses(gpu)
     names = [*(name for name, _ in (*first, *entering)), "unknown"]
     pairs = zip((*first, *entering), (*first, *leaving), strict=True)
@@ -76,16 +82,6 @@ def label_rows(
         **{name: gpu[name] for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
     return with_one_nothing(rows.assign(**about))
-
-
-def _leaving(t: Mapping[str, float]) -> dict[str, float]:
-    """The levels at which an answer that was yes becomes no: each easier to meet than the level that made it yes."""
-    share = t["leave_share"]
-    easier = {
-        name: min(1.0, value / share) if name in _UPPER else value / share if name.endswith("_max") else value * share
-        for name, value in t.items()
-    }
-    return easier | {name: t[name] for name in _ONE_LEVEL}
 
 
 def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tuple[str, Mask]], dict[str, Mask]]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...core.column_rows import ColumnRows, Columns
 from ...core.segments import Floats, Ints, Mask, Segments, group_highest, group_means, grouped, over, runs
@@ -170,7 +169,14 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
     out["between_share"] = np.where(several, working.mean(between, active_weight), np.nan)
     hours = segments.grouped(bins.at)
     load = group_means(bins.engine, hours.of_row, len(hours), weight)
-    return out | calendar(hours.keys, load, hours.each, bins.bin_hours == 1.0)
+    # Of workloads that are evaluated hour by hour.
+    out |= {name: np.full(len(segments), np.nan) for name in _CALENDAR}
+    for n in np.nonzero((bins.bin_hours == 1.0) & (hours.each.lengths > 0))[0]:
+        at = slice(hours.each.bounds[n], hours.each.bounds[n + 1])
+        if hours.keys[at][-1] - hours.keys[at][0] + 1 >= DAILY_DAYS_MIN * 24:
+            for name, value in _calendar(hours.keys[at], load[at]).items():
+                out[name][n] = value
+    return out
 
 
 def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, breaks: Mask | None = None) -> Floats:
@@ -217,22 +223,11 @@ WEEKEND_HOURS_MIN, WEEKDAY_HOURS_MIN = 36.0, 72.0
 WORKING_HOURS = 10
 # 1 January 1970 was a Thursday: days 2 and 3 of each seven from it are a weekend.
 _WEEKEND = (2, 3)
-_NAMES = ("working_hours_share", "night_level", "day_before", "weekend_level")
+_CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
 
 
-def calendar(hours: Ints, load: Floats, segments: Segments, hourly: npt.NDArray[np.bool_]) -> dict[str, Floats]:
-    """The features of each workload (a segment) by name, NaN where unknown. `hours`: in rising order, since
-    1970, with the `load` of each; `hourly`: workloads that are evaluated hour by hour."""
-    out = {name: np.full(len(segments), np.nan) for name in _NAMES}
-    for n in np.nonzero(hourly & (segments.lengths > 0))[0]:
-        first, end = segments.bounds[n], segments.bounds[n + 1]
-        if hours[end - 1] - hours[first] + 1 >= DAILY_DAYS_MIN * 24:
-            for name, value in _of_one(hours[first:end], load[first:end]).items():
-                out[name][n] = value
-    return out
-
-
-def _of_one(hours: Ints, load: Floats) -> dict[str, float]:
+def _calendar(hours: Ints, load: Floats) -> dict[str, float]:
+    """Those of `_CALENDAR` that are known. `hours`: since 1970, in rising order, with the `load` of each."""
     if load.sum() <= 0:
         return {}
     out: dict[str, float] = {}

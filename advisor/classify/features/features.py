@@ -68,18 +68,6 @@ def is_burst(mean: Floats, most: Floats) -> Mask:
     return (most >= 2e8) & (most >= 5 * mean)
 
 
-def bin_features(shape: PieceRows, etas: Sequence[tuple[float, float]]) -> Figures:
-    """`etas`: what each workload's GPUs sustain of their peaks, of compute and of memory."""
-    out: Figures = {}
-    sustained = np.array(etas, dtype=np.float64).reshape(-1, 2)
-    for column, names, of in _QUANTILES:
-        total = shape.segments.total(np.nan_to_num(shape.tables.gpu[column][shape.at], copy=False))
-        for name, share in names.items():
-            level = bins_quantiles(total, share)
-            out[name] = level if of is None else level / sustained[:, of]
-    return out
-
-
 def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]) -> Figures:
     """The level of memory and whether it is a pool that is taken once."""
     segments, memory = shape.segments, shape.measured("mem")
@@ -145,9 +133,23 @@ def features(
     whole, shared = (np.concatenate([none, *(part[n] for part in parts)])[seen_rows] for n in ("whole", "shared"))
     # The shape of what several held at once is a workload's only where it has nothing else.
     unshared = rows.segments.spread(rows.segments.any(whole & ~shared))
-    figures |= _of_shape(
-        rows.where(whole & ~(shared & unshared)), figures, [session.gpus for session in sessions], index, kinds
-    )
+    shape = rows.where(whole & ~(shared & unshared))
+    idle = shape.flags("idle")
+    figures |= busy_features(shape.where(~idle & ~shape.flags("fault")), figures["resolution_seconds"])
+    etas = [_sustained(session.gpus, index) for session in sessions]
+    sustained = np.array(etas, dtype=np.float64).reshape(-1, 2)
+    for column, names, of in _QUANTILES:
+        total = shape.segments.total(np.nan_to_num(shape.tables.gpu[column][shape.at], copy=False))
+        for name, share in names.items():
+            level = bins_quantiles(total, share)
+            figures[name] = level if of is None else level / sustained[:, of]
+    figures |= memory_features(shape, idle, kinds)
+    figures["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")
+    figures["idle_run_hours"] = shape.mean("idle_run_seconds") / 3600
+    gpus = shape.segments.grouped(shape.uuid)
+    figures["idle_stretch_hours"] = longest_rest(gpus.of_row, gpus.each, idle, shape.seconds) / 3600
+    figures |= hourly_features(shape, np.array([len(session.gpus) >= 2 for session in sessions], dtype=np.bool_))
+    figures |= course_features(shape, kinds["idle_engine_max"].value)
     for name, values in figures.items():
         for features, value in zip(out, values.tolist(), strict=True):
             if math.isfinite(value):
@@ -166,22 +168,6 @@ def _of_session(session: Session, hours: float, window: Window) -> dict[str, flo
     if math.isfinite(session.series_start_spread_hours):
         out["series_start_spread_hours"] = session.series_start_spread_hours
     return out
-
-
-def _of_shape(
-    shape: PieceRows, features: Mapping[str, Floats], gpus_of: Sequence[Sequence[tuple[str, str]]], index: GpuIndex,
-    kinds: Mapping[str, Threshold],
-) -> Figures:  # fmt: skip
-    idle = shape.flags("idle")
-    out = busy_features(shape.where(~idle & ~shape.flags("fault")), features["resolution_seconds"])
-    out |= bin_features(shape, [_sustained(gpus, index) for gpus in gpus_of])
-    out |= memory_features(shape, idle, kinds)
-    out["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")
-    out["idle_run_hours"] = shape.mean("idle_run_seconds") / 3600
-    gpus = shape.segments.grouped(shape.uuid)
-    out["idle_stretch_hours"] = longest_rest(gpus.of_row, gpus.each, idle, shape.seconds) / 3600
-    out |= hourly_features(shape, np.array([len(gpus) >= 2 for gpus in gpus_of], dtype=np.bool_))
-    return out | course_features(shape, kinds["idle_engine_max"].value)
 
 
 def _sustained(gpus: Iterable[tuple[str, str]], index: GpuIndex) -> tuple[float, float]:

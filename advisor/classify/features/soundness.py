@@ -92,9 +92,18 @@ def examine(frame: Frame) -> Soundness:
     _outliers(table)
     _impossible(table)
     _frozen(table)
-    _one_way(table)
-    contradicted = _zeros(table)
-    gpus = _sizes(frame.gpus)
+    # Nothing one way, and traffic the other: both carry requests and headers (DCGM's field reference).
+    for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
+        for direction, other, said, beside in (("tx", "rx", "sent", "received"), ("rx", "tx", "received", "sent")):
+            metric = f"{link}_{direction}_bytes_per_second"
+            at = table.is_zero(metric) & (table.get(f"{link}_{other}_bytes_per_second_mean") > ONE_WAY_MOST)
+            table.reject(metric, STUCK, at, f"{called} traffic {said} 0 but {beside} above 0")
+    contradicted, gpus = _zeros(table), frame.gpus
+    for name, most in (("mem_total_bytes", _BYTES_MOST), ("power_limit_watts", WATTS_MOST)):
+        if name in gpus.columns and len(gpus):
+            values = gpus[name].to_numpy(float)
+            bad = _is_blank(values) | (values > most) | (values <= 0)
+            gpus = gpus.assign(**{name: np.where(bad, np.nan, values)}) if bad.any() else gpus
     same = table.gpu is frame.gpu and gpus is frame.gpus
     return Soundness(frame if same else replace(frame, gpu=table.gpu, gpus=gpus), tuple(table.doubts), contradicted)
 
@@ -143,15 +152,6 @@ class _Table:
         """Zero all along; where the maximum is missing, a mean of zero is enough."""
         most = self.get(f"{metric}_max")
         return (self.get(f"{metric}_mean") == 0) & (np.isnan(most) | (most == 0))
-
-
-def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
-    for name, most in (("mem_total_bytes", _BYTES_MOST), ("power_limit_watts", WATTS_MOST)):
-        if name in gpus.columns and len(gpus):
-            values = gpus[name].to_numpy(float)
-            bad = _is_blank(values) | (values > most) | (values <= 0)
-            gpus = gpus.assign(**{name: np.where(bad, np.nan, values)}) if bad.any() else gpus
-    return gpus
 
 
 def _is_blank(values: Floats) -> Mask:
@@ -232,15 +232,6 @@ def _frozen(table: _Table) -> None:
         if table.stored:
             at &= ~np.isnan(table.get(f"{metric}_p95")) & (values >= _STORED_LEVEL)
         table.reject(metric, FROZEN, at, f"{_NAMES[metric]}: the same value repeated to the last digit")
-
-
-def _one_way(table: _Table) -> None:
-    """Nothing one way, and traffic the other: both carry requests and headers (DCGM's field reference)."""
-    for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
-        for direction, other, said, beside in (("tx", "rx", "sent", "received"), ("rx", "tx", "received", "sent")):
-            metric = f"{link}_{direction}_bytes_per_second"
-            at = table.is_zero(metric) & (table.get(f"{link}_{other}_bytes_per_second_mean") > ONE_WAY_MOST)
-            table.reject(metric, STUCK, at, f"{called} traffic {said} 0 but {beside} above 0")
 
 
 def _zeros(table: _Table) -> Mask:

@@ -57,7 +57,12 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     # Without a clock the highest is assumed, so that a missing clock never lowers use; of a GPU that the catalog lacks
     # the activity is taken as it is.
     ratio = out["clock_ratio"].fillna((sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0))
-    out["c"] = _tensor_use(gpu, sku) * ratio
+    # Tensor activity as a share of what the counter reads at the SKU's peak. Kernels beyond the SKU's limit (integers,
+    # FP16 accumulation) show above it, or above what active SMs or power could do: then the pipe's peak counts. (A10G
+    # under vLLM: at 0.3 no less than 0.8 of 300 W.)
+    peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
+    most = gpu["sm_active_mean"].fillna(gpu["power_watts_mean"] / sku["tdp"]).fillna(1.0)
+    out["c"] = tensor / peak.mask((gpu["tensor_active_max"] > peak) | (tensor > peak * most), 1.0) * ratio
     out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
     top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
     mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)
@@ -159,15 +164,6 @@ def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Seri
 def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
     both = pd.concat([tx, rx], axis=1)
     return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
-
-
-def _tensor_use(gpu: pd.DataFrame, sku: GpuIndex) -> pd.Series:
-    """Tensor activity as a share of what the counter reads at the SKU's peak. Kernels beyond the SKU's limit (integers,
-    FP16 accumulation) show above it, or above what active SMs or power could do: then the pipe's peak counts. (A10G
-    under vLLM: at 0.3 no less than 0.8 of 300 W.)"""
-    peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
-    most = gpu["sm_active_mean"].fillna(gpu["power_watts_mean"] / sku["tdp"]).fillna(1.0)
-    return tensor / peak.mask((gpu["tensor_active_max"] > peak) | (tensor > peak * most), 1.0)
 
 
 def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:

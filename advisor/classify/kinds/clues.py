@@ -124,7 +124,15 @@ def engine_clue(session: Session, features: Features, engine: EngineFacts, prior
     busy = (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
     if shown == COUNTED and busy:
         weights["idle"] = RULED_OUT
-    return Clue(weights, _engine_said(shown, engine))
+    values = ((getattr(engine, name), scale, text) for name, scale, text in _FIGURES)
+    figure_words = [text.format(scale * value) for value, scale, text in values if value is not None]
+    figures = {} if shown == COUNTED_NONE else {"figures": ", ".join([f"{engine.hours:.0f} h observed", *figure_words])}
+    return Clue(weights, coded(
+        *_ENGINE_SAID[shown], **figures, engines=", ".join(engine.engines) or "an inference engine",
+        hours=engine.hours, prompt_tokens_per_second=engine.prompt_tokens_per_second,
+        generated_tokens_per_second=engine.generated_tokens_per_second, requests_running=engine.running,
+        requests_waiting=engine.waiting, kv_cache_usage=engine.kv_cache,
+    ))  # fmt: skip
 
 
 def _trains(session: Session, features: Features, priors: KindPriors) -> bool:
@@ -160,15 +168,3 @@ _ENGINE_SAID = {
     ),
     COUNTED: ("engine-serves", "Inference server: metrics of {engines} ({figures})."),
 }
-
-
-def _engine_said(shown: str, engine: EngineFacts) -> CodedText:
-    values = ((getattr(engine, name), scale, text) for name, scale, text in _FIGURES)
-    figure_words = [text.format(scale * value) for value, scale, text in values if value is not None]
-    figures = {} if shown == COUNTED_NONE else {"figures": ", ".join([f"{engine.hours:.0f} h observed", *figure_words])}
-    return coded(
-        *_ENGINE_SAID[shown], **figures, engines=", ".join(engine.engines) or "an inference engine",
-        hours=engine.hours, prompt_tokens_per_second=engine.prompt_tokens_per_second,
-        generated_tokens_per_second=engine.generated_tokens_per_second, requests_running=engine.running,
-        requests_waiting=engine.waiting, kv_cache_usage=engine.kv_cache,
-    )  # fmt: skip

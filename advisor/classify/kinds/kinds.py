@@ -106,7 +106,7 @@ def judge_kind(
         sure = min(sure, _ALIKE)
     confidence = round(min(sure, _ceiling(features, named=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
     faults = [coded("telemetry-faulty", _CONTRADICTED, share=faulty)] if faulty else []
-    evidence = (*faults, *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
+    evidence = (*faults, *_ordered(clues, label), *_limits(features, label, confidences))
     learning = {*TRAINING_KINDS}
     rivals: list[KindLabel] = [rival for rival in ranked if rival != label and not {rival, label} <= learning]
     others = tuple(Alternative(name, round(confidences[name], 3)) for name in rivals if confidences[name] >= 0.05)
@@ -122,18 +122,6 @@ def likeliest(shares: Mapping[KindLabel, float]) -> tuple[KindLabel, float]:
     learning = sum(shares[name] for name in TRAINING_KINDS)
     label = max(shares, key=lambda name: (learning if name in TRAINING_KINDS else shares[name], shares[name]))
     return label, learning if label in TRAINING_KINDS else shares[label]
-
-
-def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:
-    if label in TRAINING_KINDS:
-        other = TRAINING_KINDS[1 - TRAINING_KINDS.index(label)]
-        share = confidences[other] / (confidences[other] + confidences[label])
-        if share >= _EITHER:
-            yield coded(
-                "training-or-fine-tuning",
-                "Training or fine-tuning: only length and size distinguish them ({label} is likelier, {share:.0%}).",
-                label=label, other=other, share=1 - share,
-            )  # fmt: skip
 
 
 def softmax(scores: Mapping[KindLabel, float]) -> Mapping[KindLabel, float]:
@@ -200,13 +188,19 @@ def _ordered(clues: Sequence[_Heard], label: KindLabel) -> Iterator[CodedText]:
             yield CodedText("speaks-against", f"Evidence against: {began}", {"clue": reason.code, **reason.fields})
 
 
-def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
+def _limits(features: Features, label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:
     hours = _observed_hours(features)
     if hours < 1:
         yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
     if label in JOB_KINDS and features.get("gpus") == 1:
         text = "On one GPU, training and batch inference look alike: there is no traffic between GPUs to compare."
         yield coded("one-gpu-looks-alike", text)
+    if label in TRAINING_KINDS:
+        other = TRAINING_KINDS[1 - TRAINING_KINDS.index(label)]
+        share = confidences[other] / (confidences[other] + confidences[label])
+        if share >= _EITHER:
+            text = "Training or fine-tuning: only length and size distinguish them ({label} is likelier, {share:.0%})."
+            yield coded("training-or-fine-tuning", text, label=label, other=other, share=1 - share)
 
 
 # Log-odds that a scheduler's word for its work carries, at least; the priors are stated beside each.

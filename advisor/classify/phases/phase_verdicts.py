@@ -4,7 +4,7 @@ short by themselves take their kind from the other runs of their series."""
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,12 +30,12 @@ _FABRIC_SILENT = coded("phase-without-fabric", "No fabric traffic.")
 
 
 def judge_phases(
-    cuts: Sequence[Cut], judgements: Sequence[Judgement], judge: Callable[[Iterable[Piece]], list[Judgement]]
+    cuts: Sequence[Cut], judgements: Sequence[Judgement], judge: Callable[[Sequence[Piece]], list[Judgement]]
 ) -> list[tuple[Judgement, tuple[Phase, ...]]]:
     """Each workload's judgement as its phases leave it, and the phases. `judgements`: over all rows of each; `judge`:
     gives one for each piece. A workload of several computations is what most of its time is."""
     apart = [[key for key in cut.pieces if key.label != "idle" or key == cut.main] for cut in cuts]
-    given = iter(judge(cut.pieces[key] for cut, keys in zip(cuts, apart, strict=True) for key in keys))
+    given = iter(judge([cut.pieces[key] for cut, keys in zip(cuts, apart, strict=True) for key in keys]))
     parts = [{behaviour: next(given) for behaviour in behaviours} for behaviours in apart]
     others = [
         [
@@ -48,7 +48,7 @@ def judge_phases(
     unnamed = {"workload_id": "", "name": "", "scheduler": "process", "scheduled": Scheduled(), "shared": False}
     unnamed |= dict.fromkeys(("namespace", "pod", "framework", "command"))
     pieces = (cut.pieces[behaviour] for cut, behaviours in zip(cuts, others, strict=True) for behaviour in behaviours)
-    given = iter(judge(replace(piece, session=replace(piece.session, **unnamed)) for piece in pieces))
+    given = iter(judge([replace(piece, session=replace(piece.session, **unnamed)) for piece in pieces]))
     shapes = [{behaviour: next(given) for behaviour in other} for other in others]
     return [_judged(*case) for case in zip(cuts, judgements, parts, shapes, strict=True)]
 
@@ -158,7 +158,7 @@ FAULT_SHARE_MAX = 0.05
 
 def with_series(
     verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece],
-    judge: Callable[[Iterable[Piece]], list[Judgement]],
+    judge: Callable[[Sequence[Piece]], list[Judgement]],
 ) -> list[WorkloadVerdict]:  # fmt: skip
     """The verdicts, the largest first, with short runs judged by the longer runs of their series, or where there are
     none by the short ones of as many GPUs together. `pieces`: all rows of each workload; `judge`: of each piece."""
@@ -184,7 +184,7 @@ def with_series(
             alike = [v for v in open_ if len(v.gpus) == gpus]
             if (piece := _together(alike, piece_of)) is not None:
                 together.append((alike, piece))
-    for (alike, _), judged in zip(together, judge(piece for _, piece in together), strict=True):
+    for (alike, _), judged in zip(together, judge([piece for _, piece in together]), strict=True):
         if judged.kind.label != "unknown":
             seconds = sum(v.end - v.start for v in alike)
             said = CodedText(

@@ -95,8 +95,6 @@ RECOVERED = (0.95, 1.0)
 # Mean over the month of all its GPUs. Less than half of the smallest difference published (26 W) shows at no meter.
 WATTS_MIN = 13.0
 _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,5}){1,3}", re.ASCII)
-# Where a free GPU's level was seen, the nearest first.
-_BASES = ("the same GPUs", "free GPUs of its node", "free GPUs of the same model on other nodes")
 
 
 class RestClocks(Move):
@@ -126,27 +124,33 @@ class RestClocks(Move):
         clocks = [rest_level.held_clock_ratio for rest_level in rest_levels if rest_level.held_clock_ratio is not None]
         if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
             return
-        free = [seen for rest_level in rest_levels if (seen := _free(rest_level, levels)) is not None]
-        is_known, gpu_hours = len(free) == len(rest_levels), fleet.monthly(group, at_rest / 3600)
+        # What each draws without a process at low clocks: what it was seen to, else the median of its node's free GPUs.
+        alike = [seen for seen in levels.values() if seen.gpu_sku == rest_levels[0].gpu_sku]
+        down = [seen for seen in alike if seen.free_clock_ratio is not None and seen.free_clock_ratio <= CLOCKS_DOWN]
+        seen_free = {(seen.node, seen.gpu_uuid): seen.free_watts for seen in down if seen.free_watts is not None}
+        beside = {n: np.median([w for (at, _), w in seen_free.items() if at == n] or [np.nan]) for n, _ in keys}
+        free_watts = np.array([seen_free.get(key, beside[key[0]]) for key in keys])
+        is_known, gpu_hours = not np.isnan(free_watts).any(), fleet.monthly(group, at_rest / 3600)
         held = float(watts.mean())
         blocked = _blocked(group, free_known=is_known, clocks_known=len(clocks) == len(rest_levels))
         price, rest_watts, kwh, saving, then = fleet.book.power_of(group.nodes[0]), None, None, None, ""
         text = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
         if is_known:
-            free_watts, bases = np.array([w for w, _ in free]), np.array([basis for _, basis in free])
             rest_watts = float(free_watts.mean())
             # What the clocks take at rest, in joint draws; a GPU's own level is exact.
             rng = fleet.draws("rest-clocks", group.series_id)
             # Another GPU's level stands for one that was never free: silicon and cooling differ by 23 of 145 W between
             # the highest and the lowest of 14 H100 (same source), which is some 2.6 standard deviations.
-            off = rng.normal(0.0, 0.06, (DRAWS, len(free))) * (bases > 0)
+            others = np.array([key not in seen_free for key in keys])
+            off = rng.normal(0.0, 0.06, (DRAWS, len(keys))) * others
             each = np.maximum(watts - free_watts * (1 + off), 0.0).mean(axis=1)
             drawn = each * rng.uniform(*RECOVERED, DRAWS) * gpu_hours / 1000
             lost = percentiles(drawn)
             if lost.p50 < WATTS_MIN * HOURS_PER_MONTH / 1000:
                 return
             text = (
-                f"It draws {held:.0f} W per idle GPU, {rest_watts:.0f} W without a process ({_BASES[bases.max()]}). "
+                f"It draws {held:.0f} W per idle GPU, {rest_watts:.0f} W without a process "
+                f"({'free GPUs of its node' if others.any() else 'the same GPUs'}). "
                 f"The idle clocks cost {lost.p50:,.0f} kWh/month ({lost.p10:,.0f} to {lost.p90:,.0f})."
             )
             if not blocked:
@@ -190,18 +194,6 @@ class RestClocks(Move):
         if price is None or paid is None or not before or now is None:
             return MoveCost(None, "idle power or power price unknown")
         return MoveCost(paid * now / before)
-
-
-def _free(level: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:
-    """What a GPU draws without a process at low clocks, and where that was seen (of `_BASES`); None: no data."""
-    seen = [
-        (o.free_watts, 0 if o is level else 1 if o.node == level.node else 2)
-        for o in levels.values()
-        if o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN and o.free_watts is not None
-        if o is level or (o.gpu_sku == level.gpu_sku and level.gpu_sku)
-    ]
-    nearest = min((basis for _, basis in seen), default=None)
-    return None if nearest is None else (float(np.median([w for w, basis in seen if basis <= nearest])), nearest)
 
 
 def _blocked(group: Group, *, free_known: bool, clocks_known: bool) -> list[CodedText]:

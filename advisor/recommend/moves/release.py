@@ -227,12 +227,9 @@ class ScheduleOff(Move):
         return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
 
 
-# Where quiet hours of the day begin (UTC), how many they are, over midnight or not, and on how many days they were.
-OffHours = tuple[int, int, int]
-
-
-def off_hours(usage: pd.DataFrame) -> OffHours | None:
-    """The longest stretch of the day in which none of these GPUs ever worked; None: there is none, or too few days."""
+def off_hours(usage: pd.DataFrame) -> tuple[int, int, int] | None:
+    """The longest stretch of the day in which none of these GPUs ever worked: where it begins (UTC), its hours, on how
+    many days it was; None: there is none, or too few days."""
     if "g_max" not in usage or usage.empty:
         return None
     most = usage["g_max"].to_numpy(float)

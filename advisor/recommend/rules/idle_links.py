@@ -1,7 +1,7 @@
 """Links that are paid for and carry nothing: the fabric between nodes, and NVLink within."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +42,13 @@ class IdleFabric(Rule):
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         """One finding for each set of series that sit together on silent fabrics. Free GPUs are another rule's."""
-        hours = _hours_by_node(fleet)
+        series_of = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
+        hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        held_hours = fleet.verdicts.occupancy.groupby(["node", "workload_id"])["gpu_hours"].sum()
+        present = (((node, w.id), 0.0) for w in fleet.verdicts.workloads for node in w.nodes)
+        for (name, workload), value in (*present, *held_hours.items()):  # type: ignore[misc]
+            if workload in series_of:
+                hours[name][series_of[workload]] += float(value)
         by_series = {g.series_id: g for g in fleet.groups}
         together: dict[tuple[str, ...], list[NodeFacts]] = {}
         open_: list[Unjudged] = []
@@ -168,17 +174,6 @@ class IdleFabric(Rule):
         id_ = stable_id("f", self.id, lead.series_id, *sorted(n.node for n in nodes) if others else ())
         price = premium.price.id if premium else None
         return replace(waste, finding=replace(waste.finding, id=id_, price=price))
-
-
-def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
-    series = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
-    hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    held = fleet.verdicts.occupancy.groupby(["node", "workload_id"])["gpu_hours"].sum()
-    present = (((node, w.id), 0.0) for w in fleet.verdicts.workloads for node in w.nodes)
-    for (node, workload), value in (*present, *held.items()):  # type: ignore[misc]
-        if workload in series:
-            hours[node][series[workload]] += float(value)
-    return hours
 
 
 def _chance_of_training(group: Group) -> tuple[float, float, float]:

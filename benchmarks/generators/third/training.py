@@ -1,12 +1,13 @@
 """Training and fine-tuning: steps of phases, and what comes between them."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from .hardware import GB
 from .rhythm import HOUR, F, during, jitter, phase_share, step_count, wander
-from .work import BYTES, CHANNELS, Load, at_rest, of_channels
+from .work import BYTES, CHANNELS, Load, at_rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,8 @@ def throttle(rng: np.random.Generator, load: Load, clock: float) -> Load:
 
 def concatenated(parts: list[Load]) -> Load:
     """One after the other."""
-    out = of_channels({name: np.concatenate([getattr(part, name) for part in parts]) for name in CHANNELS})
+    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in CHANNELS}
+    out = Load(**joined)
     for rank in {rank for load in parts for rank in load.ranks}:
         names = {name for load in parts for name in load.ranks.get(rank, {})}
         out.ranks[rank] = {name: np.concatenate([load.of(name, rank) for load in parts]) for name in names}

@@ -1,7 +1,7 @@
 """What a workload does to its GPUs and hosts, a value a second."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,20 +62,11 @@ class Load:
 def at_rest(seconds: int, memory: float = 0.0) -> Load:
     """A context (or none, with no memory) and nothing that runs."""
     zero = np.zeros(seconds, np.float32)
-    channels = {name: zero.copy() for name in CHANNELS}
+    channels: dict[str, Any] = {name: zero.copy() for name in CHANNELS}
     channels["memory"] += np.float32(memory)
     channels["clock"] += 1
     channels["cpu"] += np.float32(0.02)
-    return of_channels(channels)
-
-
-def of_channels(c: Mapping[str, F]) -> Load:
-    """A load of all its channels."""
-    return Load(
-        c["engine"], c["sm"], c["occupancy"], c["tensor"], c["dram"], c["memory"], c["clock"], c["nvlink_tx"],
-        c["nvlink_rx"], c["pcie_tx"], c["pcie_rx"], c["fabric_tx"], c["fabric_rx"], c["cpu"], c["iowait"], c["read"],
-        c["write"], c["storage_rx"],
-    )  # fmt: skip
+    return Load(**channels)
 
 
 def power(part: Part, load: Load, rank: int, context: float, at: npt.NDArray[np.int64] | slice = slice(None)) -> F:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.energy import PLACE, hours_by_use, occupancy, placed_by_nodes, summed
+from skuwise.advisor.classify.accounting.energy import hours_by_use, occupancy, placed_rows
 from skuwise.advisor.classify.judge import judge, judge_groups
 from skuwise.advisor.classify.workloads.attribution import attribute
 from skuwise.advisor.classify.workloads.inventory import Inventory, inventory_of
@@ -25,8 +25,8 @@ def _occupied(builder: FrameBuilder) -> dict[str, float]:
     frame = builder.frame()
     idle = pd.Series(False, index=frame.gpu.index)
     inventory = inventory_of(frame, lambda _: None, blind_nodes(frame.absences))
-    places = placed_by_nodes(frame, attribute(frame), idle, np.ones(len(frame.gpu)))
-    table = occupancy(summed(places, PLACE, ["gpu_hours"]), frame, inventory)
+    places = placed_rows(frame, attribute(frame), idle, np.ones(len(frame.gpu)))
+    table = occupancy(places, frame, inventory)
     assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
     return {name: hours for name, hours in asdict(hours_by_use(table)).items() if hours}
 
