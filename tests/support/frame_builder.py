@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
@@ -104,7 +105,7 @@ class FrameBuilder:
 
     def work(
         self, workload_id: str, uuids: Sequence[tuple[str, str]], *, start: float = 0, end: float | None = None,
-        name: str = "w", shared: int = 0, series: str = "s", basis: str = "process", **about: object,
+        name: str = "w", series: str = "s", basis: str = "process", **about: object,
     ) -> None:  # fmt: skip
         """A workload that holds these (node, uuid) from hour `start` to `end`."""
         a, b = START + start * HOUR, START + (self.hours if end is None else end) * HOUR
@@ -113,11 +114,11 @@ class FrameBuilder:
                                    "scheduler": "process", "first_seen": a, "last_seen": b} | about)  # fmt: skip
         for node, uuid in uuids:
             self.uses.append({"workload_id": workload_id, "node": node, "gpu_uuid": uuid, "basis": basis,
-                              "ts_start": a, "ts_end": b, "shared": float(shared)})  # fmt: skip
+                              "ts_start": a, "ts_end": b, "shared": 0.0})  # fmt: skip
 
     def port(
         self, util: float | None, node: str = "n1", device: str = "mlx5_0", *, role: str = "compute",
-        active: float = 1.0, bins: np.ndarray | None = None,
+        active: float = 1.0,
     ) -> None:  # fmt: skip
         """A fabric port with the same use through all hours; None: nothing could be read."""
         rate = 50e9
@@ -129,7 +130,7 @@ class FrameBuilder:
             if util is not None:
                 row |= {"util_mean": util, "util_p95": util, "util_max": util, "util_n": HOUR,
                         "tx_bytes_per_second_mean": util * rate, "rx_bytes_per_second_mean": util * rate,
-                        "util_bins": bins_at(util, HOUR) if bins is None else bins}  # fmt: skip
+                        "util_bins": bins_at(util, HOUR)}  # fmt: skip
             self.fabric_rows.append(row)
 
     def frame(self, window: Window | None = None) -> Frame:
@@ -146,6 +147,10 @@ class FrameBuilder:
             absences=table(self.absences, queries.ABSENCES.columns, queries.ABSENCES.numbers),
             source={"kind": "hand-made"},
         )
+
+    def judged(self) -> Verdicts:
+        """The verdicts on the frame by the rulebook that ships."""
+        return judge(self.frame(), rulebook())
 
 
 def bins_at(value: object, seconds: float) -> np.ndarray | None:
@@ -167,18 +172,25 @@ def table(rows: list[dict[str, object]], columns: Sequence[str], numbers: Sequen
     return made.assign(**{name: BinsArray.of(made[name]) for name in columns if name.endswith("_bins")})
 
 
-def alone(
-    values: Mapping[str, float], *, hours: int = 36, gpus: int = 2, name: str = "NVIDIA H100 80GB HBM3",
-    work: Mapping[str, Any] | None = None, port: float | None = None, **extra: Any,
-) -> WorkloadVerdict:  # fmt: skip
-    """The verdict on one workload that does one thing all along, alone on a node with `gpus` GPUs that the driver calls
-    `name`. `work`: its identity; `port`: use of a fabric port; `extra`:
-    as of `FrameBuilder.use`."""
+def at_work(
+    values: Mapping[str, float], *, hours: int = 48, gpus: int = 1, name: str = "NVIDIA H100 80GB HBM3",
+    work: Mapping[str, Any] | None = None, **extra: Any,
+) -> FrameBuilder:  # fmt: skip
+    """One workload that does one thing all along, alone on a node with `gpus` GPUs that the driver calls `name`.
+    `work`: its identity; `extra`: as of `FrameBuilder.use`."""
     b = FrameBuilder(hours=hours)
     uuids = b.node(gpus=gpus, sku=None, name_of_gpu=name)
     for uuid in uuids:
         b.use(values, uuid=uuid, **extra)
+    b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))
+    return b
+
+
+def alone(
+    values: Mapping[str, float], *, hours: int = 36, gpus: int = 2, port: float | None = None, **extra: Any
+) -> WorkloadVerdict:
+    """The verdict on the workload of `at_work`. `port`: use of a fabric port of its node."""
+    b = at_work(values, hours=hours, gpus=gpus, **extra)
     if port is not None:
         b.port(port)
-    b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))
-    return judge(b.frame(), rulebook()).workloads[0]
+    return b.judged().workloads[0]

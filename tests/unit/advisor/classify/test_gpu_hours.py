@@ -24,9 +24,8 @@ def _occupied(builder: FrameBuilder) -> dict[str, float]:
     """Where the GPU-hours of a fleet that never rests went, and their sum (``total``)."""
     frame = builder.frame()
     idle = pd.Series(False, index=frame.gpu.index)
-    inventory = inventory_of(frame, lambda _: None, blind_nodes(frame.absences))
     places = placed_by_nodes(frame, attribute(frame), idle, np.ones(len(frame.gpu)))
-    table = occupancy(summed(places, PLACE, ["gpu_hours"]), frame, inventory)
+    table = occupancy(summed(places, PLACE, ["gpu_hours"]), frame, counted(frame))
     assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
     return {name: hours for name, hours in asdict(hours_by_use(table)).items() if hours}
 
@@ -178,7 +177,7 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
     inventory = counted(b.frame())
     old_node = inventory.nodes["old"]
     assert (inventory.gpu_count, old_node.moved_to, old_node.end) == (2, "new", START + 24 * HOUR)
-    verdicts = judge(b.frame(), rulebook(CATALOG))
+    verdicts = b.judged()
     assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
     assert {bare_gpu.node for bare_gpu in verdicts.bare} == {"old", "new"}
 
@@ -235,7 +234,7 @@ def sliced() -> FrameBuilder:
 def test_instances_cost_and_rest_for_their_parts_of_the_gpu_and_every_hour_counts_once() -> None:
     b = sliced()
     b.work("served", [("n1", "MIG-n1-1")], start=0, end=30)
-    verdicts = judge(b.frame(), rulebook())
+    verdicts = b.judged()
     hours = verdicts.occupancy.groupby("class")["gpu_hours"].sum().to_dict()
     assert hours == {"workload": pytest.approx(15), "unallocated": pytest.approx(33)}
     assert set(verdicts.occupancy["gpu_uuid"]) == {PARENT}
@@ -268,9 +267,8 @@ def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> Non
     ],
 )  # fmt: skip
 def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts: list[float]) -> None:
-    b = divided(cut, [FREE] * len(cut), hours=4)
-    result = row_parts(b.frame(), index_gpus(b.frame(), load_catalog()))
-    rows = dict(zip(b.frame().gpu["gpu_uuid"], result, strict=True))
+    frame = divided(cut, [FREE] * len(cut), hours=4).frame()
+    rows = dict(zip(frame.gpu["gpu_uuid"], row_parts(frame, index_gpus(frame, CATALOG)), strict=True))
     assert [rows[f"MIG-n1-{n + 1}"] for n in range(len(cut))] == pytest.approx(parts)
     assert rows[PARENT] == pytest.approx(1 - sum(parts), abs=1e-9)
 
@@ -304,17 +302,14 @@ def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
     for w, same in zip(whole.workloads, grouped.workloads, strict=True):
         assert (same.id, same.kind.label, same.bottleneck.label) == (w.id, w.kind.label, w.bottleneck.label)
         assert same.gpu_hours == pytest.approx(w.gpu_hours)
-    assert grouped.nodes == whole.nodes and grouped.inventory.hours == pytest.approx(whole.inventory.hours)
-    assert grouped.inventory.observed_hours == pytest.approx(whole.inventory.observed_hours)
-    spans = [{name: n.span_hours for name, n in both.inventory.nodes.items()} for both in (grouped, whole)]
-    assert spans[0] == spans[1]
-    for name in ("occupancy", "energy"):
-        holding, other = (pd.DataFrame(getattr(verdicts, name)) for verdicts in (whole, grouped))
-        own_hours, other_hours = (table.groupby("node")["gpu_hours"].sum() for table in (holding, other))
-        pd.testing.assert_series_equal(own_hours, other_hours)
-    assert len(grouped.usage) == len(whole.usage)
-    ids = [workload.id for workload in whole.workloads]
-    assert grouped.used(ids)["sm"].sum() == pytest.approx(whole.used(ids)["sm"].sum())
+    for table, same in ((whole.occupancy, grouped.occupancy), (whole.energy, grouped.energy)):
+        pd.testing.assert_series_equal(*(t.groupby("node")["gpu_hours"].sum() for t in (table, same)))
+    sums = [
+        [v.inventory.hours, v.inventory.observed_hours, *(n.span_hours for _, n in sorted(v.inventory.nodes.items())),
+         len(v.usage), v.used([w.id for w in whole.workloads])["sm"].sum()]
+        for v in (whole, grouped)
+    ]  # fmt: skip
+    assert sums[0] == pytest.approx(sums[1]) and grouped.nodes == whole.nodes
     assert grouped.waste_ready == whole.waste_ready and NOTE in grouped.notes
 
 
@@ -329,11 +324,10 @@ def test_a_pod_that_has_just_moved_is_what_its_service_was() -> None:
     b.use(_VAGUE, "n2", new, start=95)
     b.work("a", [("n1", old)], end=94, name="svc")
     b.work("b", [("n2", new)], start=95, name="svc")
-    verdicts = judge(b.frame(), rulebook())
-    moved = next(w for w in verdicts.workloads if w.id == "b")
+    verdicts = b.judged()
+    stayed, moved = sorted(verdicts.workloads, key=lambda w: w.id)
     assert moved.kind.label == "online-inference" and "1 other run of the same series" in moved.kind.evidence[0].text
-    assert moved.phases[0].kind == "online-inference"
-    assert moved.kind.confidence < next(w for w in verdicts.workloads if w.id == "a").kind.confidence
+    assert moved.phases[0].kind == "online-inference" and moved.kind.confidence < stayed.kind.confidence
     assert verdicts.waste_ready == {"a": True, "b": True}
 
 
@@ -343,7 +337,7 @@ def test_replicas_side_by_side_do_not_add_up_to_the_floor() -> None:
     for n, uuid in enumerate(uuids):
         b.use(DECODE, uuid=uuid)
         b.work(f"r{n}", [("n1", uuid)], series="s")
-    assert not any(judge(b.frame(), rulebook()).waste_ready.values())
+    assert not any(b.judged().waste_ready.values())
 
 
 def test_services_of_one_name_in_two_namespaces_are_two() -> None:
@@ -353,5 +347,4 @@ def test_services_of_one_name_in_two_namespaces_are_two() -> None:
         b.use(DECODE, uuid=uuid)
         b.work(namespace, [("n1", uuid)], name="chat", namespace=namespace,
                series=series_id("c", namespace, None, "chat"))  # fmt: skip
-    groups = groups_of(judge(b.frame(), rulebook()))
-    assert sorted(w.id for g in groups for w in g.workloads) == ["blue", "red"] and len(groups) == 2
+    assert sorted([w.id for w in group.workloads] for group in groups_of(b.judged())) == [["blue"], ["red"]]

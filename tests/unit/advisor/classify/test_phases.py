@@ -7,18 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from skuwise.advisor.classify.features.course import PieceRows, RowTables, course_features
-from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.phases.change_points import HOUR, PHASES_MAX, turns
 from skuwise.advisor.core.segments import Segments
-from skuwise.tests.support.frame_builder import DECODE, START, TRAINING, FrameBuilder
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.frame_builder import DECODE, GIB, START, TRAINING, FrameBuilder
 
 _LABELS = {
     "C": "compute", "M": "hbm-bandwidth", ".": "idle", "x": "mixed", "?": "unknown", "H": "host-input", "l": "latency",
     "N": "network",
 }  # fmt: skip
 _NAMES = sorted(_LABELS.values())
-DECODE_STEADY = {**DECODE, "tensor_active": 0.08}
 
 
 def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None = None) -> list[tuple[str, float]]:
@@ -37,9 +34,7 @@ def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None 
 @pytest.mark.parametrize(
     "course",
     [
-        "C" * 48,
-        "?" * 48,
-        "x" * 48,
+        *("C" * 48, "?" * 48, "x" * 48),
         "M" + "C" * 47,  # its model is loaded
         "C" * 20 + "H" + "C" * 10 + "HH" + "C" * 20,  # late checkpoints
         "C" * 20 + ".." + "C" * 20,  # a pause
@@ -94,9 +89,9 @@ def test_a_node_that_trains_by_day_and_serves_by_night() -> None:
     uuids = b.node(gpus=2)
     for uuid, day in itertools.product(uuids, range(0, 96, 24)):
         b.use(TRAINING, uuid=uuid, start=day, end=day + 14)
-        b.use(DECODE_STEADY, uuid=uuid, start=day + 14, end=day + 24)
+        b.use(DECODE, uuid=uuid, start=day + 14, end=day + 24)
     b.work("w", [("n1", uuid) for uuid in uuids])
-    verdict = judge(b.frame(), rulebook()).workloads[0]
+    verdict = b.judged().workloads[0]
     assert [phase.bottleneck for phase in verdict.phases] == ["compute", "hbm-bandwidth"] * 4
     assert {phase.kind for phase in verdict.phases if phase.bottleneck == "compute"} == {"training"}
     assert not {phase.kind for phase in verdict.phases if phase.bottleneck != "compute"} & {"training", "fine-tuning"}
@@ -117,7 +112,7 @@ def test_a_job_whose_fabric_is_used_from_some_day_on() -> None:
         if row["ts"] <= START + 24 * HOUR:  # type: ignore[operator]
             row |= {"util_mean": 0.0, "util_p95": 0.0, "util_max": 0.0}
     b.work("w", gpus)
-    verdict = judge(b.frame(), rulebook()).workloads[0]
+    verdict = b.judged().workloads[0]
     assert [phase.start for phase in verdict.phases] == [START, START + 24 * HOUR]
     assert verdict.phases[0].evidence[-1].code == "phase-without-fabric"
     assert verdict.phases[1].evidence[-1].code == "phase-uses-fabric"
@@ -125,23 +120,21 @@ def test_a_job_whose_fabric_is_used_from_some_day_on() -> None:
 
 MONDAY = 1_789_948_800.0  # 2026-09-21 00:00 UTC
 ACTIVE = 0.05
-GIB = 2.0**30
 NAN = float("nan")
 
 
 def course(
-    engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: Sequence[float] | None = None,
-    memory_top: Sequence[float] | None = None, length: float = HOUR, gpu: int = 0, start: float = MONDAY,
+    engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: float | None = None,
+    memory_top: float | None = None, length: float = HOUR, gpu: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """A history of one GPU, a row each `length` seconds; the highest values are the means where none are given."""
-    count, level = len(engine), np.array(engine, dtype=float)
-    highest = level if top is None else np.array(top, dtype=float)
-    used = np.full(count, memory) if isinstance(memory, float) else np.array(memory, dtype=float)
+    count, level, used = len(engine), np.array(engine), np.broadcast_to(memory, len(engine))
+    highest = level if top is None else np.full(count, top)
     return {
-        "gpu": np.full(count, gpu, dtype=np.intp), "ts": start + length * np.arange(1, count + 1, dtype=np.float64),
+        "gpu": np.full(count, gpu, dtype=np.intp), "ts": MONDAY + length * np.arange(1.0, count + 1),
         "interval_seconds": np.full(count, length), "observed_seconds": np.full(count, length),
         "gpu_util_mean": level, "gpu_util_p95": highest, "gpu_util_max": highest, "mem_used_bytes_mean": used,
-        "mem_used_bytes_max": used if memory_top is None else np.array(memory_top, dtype=float),
+        "mem_used_bytes_max": used if memory_top is None else np.full(count, memory_top),
     }  # fmt: skip
 
 
@@ -176,7 +169,7 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
          {"active_share": 4 / 24, "active_engine": 0.95, "active_fill": 1.0, "between_share": 0.0, "active_swing": 0.0,
           "day_before": 1.0, "rests_per_day": 1.0, "rest_hours_max": 20}, []),
         # An hour is active by its highest value.
-        ([course([0.004] * 30, top=[0.6] * 30)], {"active_share": 1.0}, []),
+        ([course([0.004] * 30, top=0.6)], {"active_share": 1.0}, []),
         ([course([0.004] * 30)], {"active_share": 0.0}, []),
         # A gap joins no rests and is none.
         ([PAUSE], {"rest_hours_max": 6}, []),
@@ -207,7 +200,7 @@ def test_a_weekend_is_saturday_and_sunday() -> None:
 
 def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_hour() -> None:
     used = [(10 + 4 * (n % 2)) * GIB for n in range(24)]
-    result = told(course([0.5] * 24, memory=used, memory_top=[16 * GIB] * 24))
+    result = told(course([0.5] * 24, memory=used, memory_top=16 * GIB))
     assert result["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01) and result["mem_changes_share"] == 1.0
     assert result["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02) and told(BLIND)["mem_hourly_cv"] > 0
 
