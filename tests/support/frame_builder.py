@@ -95,9 +95,8 @@ class FrameBuilder:
                     level *= 1 - 1e-7 * (n * 37 % 101) / 101  # what repeats to the last digit was not measured
                 row |= {f"{name}_mean": level, f"{name}_p95": level, f"{name}_max": level}
             row["gpu_util_n"] = observed * interval
-            for bins, name in (("sm_active_bins", "sm_active"), ("tensor_active_bins", "tensor_active"),
-                               ("dram_active_bins", "dram_active")):  # fmt: skip
-                row[bins] = bins_at(row.get(f"{name}_mean"), observed * interval)
+            for name in ("sm_active", "tensor_active", "dram_active"):
+                row[f"{name}_bins"] = bins_at(row.get(f"{name}_mean"), observed * interval)
             nvlink = values.get("nvlink_tx_bytes_per_second")
             row["nvlink_bins"] = bins_at(None if nvlink is None else nvlink / 450e9, observed * interval)
             row |= {k: (v[n] if isinstance(v, Sequence) else v) for k, v in extra.items()}
@@ -121,17 +120,14 @@ class FrameBuilder:
         active: float = 1.0,
     ) -> None:  # fmt: skip
         """A fabric port with the same use through all hours; None: nothing could be read."""
-        rate = 50e9
-        for n in range(self.hours):
-            row: dict[str, object] = {"node": node, "device": device, "port": 1.0, "role": role,
-                                      "link_layer": "InfiniBand", "ts": START + (n + 1) * HOUR,
-                                      "interval_seconds": HOUR, "line_rate_bytes_per_second": rate,
-                                      "observed_seconds": HOUR, "active_fraction": active}  # fmt: skip
-            if util is not None:
-                row |= {"util_mean": util, "util_p95": util, "util_max": util, "util_n": HOUR,
-                        "tx_bytes_per_second_mean": util * rate, "rx_bytes_per_second_mean": util * rate,
-                        "util_bins": bins_at(util, HOUR)}  # fmt: skip
-            self.fabric_rows.append(row)
+        row = {"node": node, "device": device, "port": 1.0, "role": role, "link_layer": "InfiniBand",
+               "interval_seconds": HOUR, "line_rate_bytes_per_second": 50e9, "observed_seconds": HOUR,
+               "active_fraction": active}  # fmt: skip
+        if util is not None:
+            row |= {"util_mean": util, "util_p95": util, "util_max": util, "util_n": HOUR,
+                    "tx_bytes_per_second_mean": util * 50e9, "rx_bytes_per_second_mean": util * 50e9,
+                    "util_bins": bins_at(util, HOUR)}  # fmt: skip
+        self.fabric_rows += [{**row, "ts": START + (n + 1) * HOUR} for n in range(self.hours)]
 
     def frame(self, window: Window | None = None) -> Frame:
         """The frame, with every column that the views have."""

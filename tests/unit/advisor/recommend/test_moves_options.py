@@ -4,7 +4,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import RestLevel
@@ -25,20 +24,21 @@ from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder
 from skuwise.tests.support.moves_builders import END, PLAIN, catalog, node, usage, use_of, verdicts, ways, workload
 from skuwise.tests.support.rulebooks import rulebook
 
+DRIVER = "580.105.08"
+
 
 def test_a_finished_job_that_does_not_recur_saves_nothing():
     gone = [replace(w, end=END - 3 * 86400) for w in made.founding().workloads[:1]]
-    advice = made.advice_of(made.verdicts([node()], gone))
+    advice = made.advice_of(verdicts([node()], gone))
     assert [f.rule for f in advice.findings] == ["idle-fabric", "over-tier"]
-    assert not advice.recommendations
-    assert advice.summary.recoverable_usd_per_month == 0.0
+    assert not advice.recommendations and advice.summary.recoverable_usd_per_month == 0.0
     assert any(n.code == "work-is-over" for n in advice.notes)
 
 
 def test_a_move_is_credited_only_beyond_the_right_sized_count():
     pods = [workload("api", (f"n{i}",), id=f"w-{i}") for i in range(1, 5)]
     uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.2) for w in pods]
-    advice = made.advice_of(made.verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
+    advice = made.advice_of(verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
     finding = made.found(advice, "too-many-gpus")
     assert {e.metric: e.threshold for e in finding.evidence}["gpus_held"] == 16.0
     assert finding.cost_usd == pytest.approx(2 * 98.32 * 336)
@@ -55,7 +55,8 @@ def begun(hours: float, window_hours: float = 336.0):
     """The recommendations for work that began so long ago, in a window of so many hours: a service on silent fabrics,
     training that starves for one, a job that waits for its input, and a server that rests."""
     start = {"start": END - hours * 3600}
-    seen = {"first_seen": END - window_hours * 3600, "hours_observed": window_hours, "span_hours": window_hours}
+    seen = {"first_seen": END - window_hours * 3600, "hours_observed": window_hours, "span_hours": window_hours,
+            "driver_version": DRIVER}  # fmt: skip
 
     def at(name, sku=made.IB, **ports):
         return node(name, sku, fabric=made.fabric(hours=window_hours, hours_known=window_hours, **ports), **seen)
@@ -67,24 +68,12 @@ def begun(hours: float, window_hours: float = 336.0):
     job = workload("job", ("e1", "e2"), kind="training", node_sku=PLAIN, features={}, bottleneck=starved, **start)
     loads = workload("loads", ("n3",), kind="training", features={}, bottleneck=hungry, **start)
     rests = workload("rests", ("n4",), **start)
-    at_rest = usage(rests, u_c=0.0, u_m=0.0, g=0.0, label="idle")
-    works = (at_rest["ts"] - 1) % 86400 >= 0.75 * 86400
-    at_rest.loc[works, ["u_c", "u_m", "c", "m", "g"]] = 0.5
-    at_rest.loc[works, "bottleneck"] = "compute"
-    uses = [
-        usage(chat, u_n=0.2), usage(job, u_c=0.4, u_i=0.5), usage(loads, u_c=0.3, g=0.4, label="host-input"), at_rest
-    ]  # fmt: skip
+    uses = [usage(chat, u_n=0.2), usage(job, u_c=0.4, u_i=0.5), usage(loads, u_c=0.3, g=0.4, label="host-input")]
     nodes = [at("n1"), at("n2"), at("e1", PLAIN, **slow), at("e2", PLAIN, **slow), at("n3"), at("n4")]
-    nodes = [replace(n, driver_version="580.105.08") for n in nodes]
-    given = made.verdicts(nodes, [chat, job, loads, rests], uses=uses)
-    return made.advice_of(
-        replace(
-            given,
-            window=Window(END - window_hours * 3600, END),
-            inventory=replace(given.inventory, span_seconds=window_hours * 3600),
-            rest_levels=tuple(RestLevel("n4", gpu, "H100-SXM5", 122.0, 72.0, 1.08, 0.19) for gpu in rests.gpus),
-        )
-    ).recommendations
+    given = verdicts(nodes, [chat, job, loads, rests], uses=[*uses, resting(rests)])
+    inventory = replace(given.inventory, span_seconds=window_hours * 3600)
+    window = Window(END - window_hours * 3600, END)
+    return made.advice_of(replace(given, window=window, inventory=inventory, rest_levels=levels("n4"))).recommendations
 
 
 def test_training_that_starves_swaps_with_the_silent_service():
@@ -98,23 +87,18 @@ def test_training_that_starves_swaps_with_the_silent_service():
 def test_the_same_work_has_the_same_monthly_figures_in_a_window_of_one_week_and_of_two():
     def monthly(window_hours):
         return {
-            (r.id, r.action): (r.freed_gpu_hours_per_month, r.saving_usd_per_month, r.energy_saving_kwh_per_month)
+            (r.id, r.action): [
+                r.freed_gpu_hours_per_month,
+                *(of and of.p50 for of in (r.saving_usd_per_month, r.energy_saving_kwh_per_month)),
+            ]
             for r in begun(6 * 24, window_hours)
         }
 
     week, two = monthly(168.0), monthly(336.0)
     assert {action for _, action in week} >= {"fix-first", "swap-placement", "move-sku", "rest-clocks"}
-    assert week.keys() == two.keys()
-    for key, (freed, saving, kwh) in week.items():
-        assert two[key][0] == pytest.approx(freed), key
-        assert (two[key][1] and two[key][1].p50) == pytest.approx(saving and saving.p50), key
-        assert (two[key][2] and two[key][2].p50) == pytest.approx(kwh and kwh.p50), key
+    assert week == {key: pytest.approx(figures) for key, figures in two.items()}
     hours = {r.observed_hours for r in begun(6 * 24) if r.action in ("fix-first", "rest-clocks")}
     assert hours == {168.0}
-
-
-def group_of(w, **use):
-    return groups_of(made.verdicts([node(n) for n in w.nodes], [w], uses=[usage(w, **use)]))[0]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +117,8 @@ def group_of(w, **use):
 def test_gates_close_with_their_reason(changes, use, target, said):
     w = workload(**changes)
     sold = catalog().node(target)
-    reasons = gates(
-        group_of(w, **use), catalog().gpu("H100-SXM5"), catalog().node(made.IB), catalog().gpu(sold.gpu), sold
-    )
+    (group,) = groups_of(verdicts([node(n) for n in w.nodes], [w], uses=[usage(w, **use)]))
+    reasons = gates(group, H100, catalog().node(made.IB), catalog().gpu(sold.gpu), sold)
     assert any(said in r.text for r in reasons), reasons
 
 
@@ -144,10 +127,6 @@ GEMM = use_of(u_c=0.85, u_m=0.30, g=0.98)
 LIGHT = use_of(u_c=0.02, u_m=0.08, g=0.10)
 POWER = load_power_model()
 H100 = catalog().gpu("H100-SXM5")
-
-
-def profile(name):
-    return next(p for p in H100.mig_profiles if p.name(H100.mem_bytes) == name)
 
 
 def test_profiles_are_called_as_the_driver_calls_them():
@@ -160,9 +139,9 @@ def test_profiles_are_called_as_the_driver_calls_them():
     ("use", "phase", "low", "high"), [(GEMM, "training", 0.9 * 132 / 60, 132 / 60), (DECODE, "serving", 1.5, 2.0)]
 )
 def test_compute_follows_real_sms_and_memory_follows_eighths(use, phase, low, high):
-    result = predict_slice(H100, profile("3g.40gb"), use, phase)
-    assert isinstance(result, Prediction)
-    assert low < result.median < high
+    (half,) = [p for p in H100.mig_profiles if p.name(H100.mem_bytes) == "3g.40gb"]
+    result = predict_slice(H100, half, use, phase)
+    assert isinstance(result, Prediction) and low < result.median < high
 
 
 @pytest.mark.parametrize(
@@ -183,8 +162,7 @@ def test_light_work_fits_a_small_slice_and_heavy_work_or_much_memory_none(use, n
 )
 def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it(use, phase, low, high):
     result = predict_clock(use, phase, 0.75)
-    assert isinstance(result, Prediction)
-    assert low < result.median < high
+    assert isinstance(result, Prediction) and low < result.median < high
     assert isinstance(predict_clock(use, phase, 0.3), CodedText)
 
 
@@ -206,18 +184,15 @@ def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():
     assert isinstance(predict_count(use, "training", 1, 2), CodedText)
 
 
-DRIVER = "580.105.08"
 KIND = "rest-clocks"
 
 
-def resting(w, share=0.75, held=122.0):
+def resting(w, share=0.75):
     """Use of a service that stands idle in the first `share` of every day."""
     table = usage(w)
     idle = (table["ts"] - 1) % 86400 < share * 86400
-    table["bottleneck"] = np.where(idle, "idle", table["bottleneck"])
-    table["power_watts"] = np.where(idle, held, table["power_watts"])
-    for name in ("u_c", "u_m", "c", "m", "g"):
-        table[name] = np.where(idle, 0.0, table[name])
+    table.loc[idle, ["bottleneck", "power_watts"]] = ["idle", 122.0]
+    table.loc[idle, ["u_c", "u_m", "c", "m", "g"]] = 0.0
     return table
 
 
