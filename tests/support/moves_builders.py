@@ -161,16 +161,16 @@ def founding() -> Verdicts:
     return drawing(verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair]), tokens_a_joule=2.0)
 
 
-def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None = None, **where) -> Verdicts:
+def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None = None) -> Verdicts:
     """The verdicts with every hour of their occupancy at so many watts by the counter, spread over the hours of the
-    day. `tokens_a_joule`: of each workload's energy; `where`: columns of the rows that read otherwise."""
+    day. `tokens_a_joule`: of each workload's energy."""
     seen = given.occupancy[(given.occupancy["class"] != "unobserved") & (given.occupancy["gpu_hours"] > 0)]
     table = pd.DataFrame({"hour": range(24)}).merge(seen, how="cross")
     part, still = table["gpu_hours"] / 24, table["class"].isin(("allocated_idle", "unallocated"))
     phase = np.where(table["workload_id"].isna(), "", np.where(still, "idle", "decode"))
     joules = part * 3600 * watts
     table = table.assign(
-        idle=still, phase=phase, gpu_hours=part, measured_hours=part, joules=joules, counted_joules=joules, **where
+        idle=still, phase=phase, gpu_hours=part, measured_hours=part, joules=joules, counted_joules=joules
     )
     held = table.groupby("workload_id")["joules"].sum() if tokens_a_joule else {}
     tokens = {str(key): TokenEnergy(joules * tokens_a_joule, joules, DAYS * 24.0) for key, joules in held.items()}

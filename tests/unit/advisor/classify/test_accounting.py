@@ -197,11 +197,11 @@ def test_a_sites_word_comes_first_whatever_is_measured(tmp_path: Path) -> None:
     services = "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
     (tmp_path / "latency_classes.yaml").write_text(services)
     classes = load_latency_classes(tmp_path)
-    workload_verdict = workload(owner=Owner(namespace="chat"))
-    latency = latency_of(workload_verdict, row("w-chat", END, TOO_SLOW), classes=classes)
+    serves, trains = (workload(owner=Owner(namespace="chat"), kind=kind) for kind in ("online-inference", "training"))
+    latency = latency_of(serves, row("w-chat", END, TOO_SLOW), classes=classes)
     assert latency is not None and (latency.label, latency.basis) == ("interactive", "site")
     assert latency.evidence[0].text == "Latency class interactive: people type (site rules, entry a)."
-    assert latency_of(workload(owner=workload_verdict.owner, kind="training"), classes=classes) is not None
+    assert latency_of(trains, classes=classes) is not None
 
 
 def test_figures_are_of_the_busy_hours_and_of_all_replicas_of_the_series() -> None:

@@ -73,10 +73,10 @@ WAITS = {**TRAINING, **QUIET, "gpu_util": 0.95, "sm_active": 0.7, "tensor_active
 
 @pytest.mark.parametrize("correlation", [float("nan"), -0.9])
 def test_coarse_samples_are_judged_by_levels_not_by_their_correlation(correlation: float) -> None:
-    over = alone(WAITS, gpu_util_n=60.0, port=0.55, tensor_fabric_correlation=correlation)
-    assert over.bottleneck.label == "network" and any("60 s" in s.text for s in over.bottleneck.evidence)
-    under = alone(WAITS, gpu_util_n=60.0, port=0.1, tensor_fabric_correlation=correlation)
-    assert under.bottleneck.label != "network"
+    over, under = (
+        alone(WAITS, gpu_util_n=60.0, port=use, tensor_fabric_correlation=correlation).bottleneck for use in (0.55, 0.1)
+    )
+    assert over.label == "network" != under.label and any("60 s" in s.text for s in over.evidence)
     inside = {**WAITS, "nvlink_tx_bytes_per_second": 200e9, "nvlink_rx_bytes_per_second": 200e9}
     assert alone(inside, gpu_util_n=60.0, tensor_nvlink_correlation=correlation).bottleneck.label == "nvlink"
 
@@ -232,13 +232,9 @@ def told(*rows, trains=True):
 
 def test_checkpoints_cost_what_is_done_less_in_hours_with_them():
     said = told(*[CALM] * 6, *[{**BURST, "c": 0.45}] * 6)
-    assert said["checkpoint-bursts"]["bytes_per_second"] == pytest.approx(5e8)
-    assert said["checkpoint-bursts"]["bytes_per_hour"] == pytest.approx(5e7 * HOUR)
-    assert said["checkpoint-bursts"]["seconds_per_hour"] == pytest.approx(360)
-    assert said["checkpoint-bursts"]["share"] == pytest.approx(0.5)
-    assert said["checkpoint-cost"]["less"] == pytest.approx(0.1)
-    assert said["checkpoint-cost"]["seconds"] == pytest.approx(360)
-    assert said["checkpoint-cost"]["of_all"] == pytest.approx(0.05)
+    bursts = {"bytes_per_second": 5e8, "bytes_per_hour": 5e7 * HOUR, "seconds_per_hour": 360, "share": 0.5}
+    assert said["checkpoint-bursts"] == pytest.approx(bursts)
+    assert said["checkpoint-cost"] == pytest.approx({"less": 0.1, "seconds": 360, "of_all": 0.05})
 
 
 @pytest.mark.parametrize(("engine", "most"), [(0.95, 180.0), (0.5, 360.0)])

@@ -1,5 +1,6 @@
 """Kinds: the model and its shapes, what names, owners and engines say, and what bad or thin data do to a verdict."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
-from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels, with_derived
+from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, fingerprint, levels, with_derived
 from skuwise.advisor.classify.workloads.session import EngineFacts, Session
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
@@ -23,11 +24,16 @@ from skuwise.rules.policy.thresholds import load_thresholds
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, alone, at_work
 from skuwise.tests.support.rulebooks import rulebook
 
+BY_NAME = {shape.name: shape for shape in SHAPES}
+
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
     model = rulebook().kind_model
     assert tuple(model.intercepts) == WORKING_KINDS and set(model.weights) == set(BY_NAME)
     assert model.inputs == trainer.inputs(read_rows()) and "scikit-learn" in model.trained["libraries"]
+    for shape, kind in itertools.product(SHAPES, WORKING_KINDS):
+        low, high = shape.bounds(kind, 3.0)
+        assert low <= model.weights[shape.name][kind] <= high, (shape.name, kind)
 
 
 def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
@@ -35,17 +41,6 @@ def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
     coarse = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6, "resolution_seconds": 60.0})
     second_fine = ("periodic", "pauses", "links-against-compute")
     assert all(fine[name] > 0 for name in second_fine) and all(coarse[name] == 0 for name in second_fine)
-
-
-BY_NAME = {shape.name: shape for shape in SHAPES}
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=list(BY_NAME))
-def test_the_model_that_ships_keeps_what_the_shapes_declare(shape: Shape) -> None:
-    model = rulebook().kind_model
-    for kind in WORKING_KINDS:
-        low, high = shape.bounds(kind, 3.0)
-        assert low <= model.weights[shape.name][kind] <= high
 
 
 @given(st.dictionaries(st.sampled_from(sorted(PROBE)), st.floats(-1e6, 1e6) | st.just(float("nan"))))
@@ -94,9 +89,7 @@ def without(*names: str) -> dict[str, float]:
         ({**WHOLE, "elapsed_hours": 48.0}, {"working_hours": 2.0}, "settled-by-days", "three days of data"),
     ],
 )  # fmt: skip
-def test_what_is_missing_and_would_tell_is_named_with_its_odds(
-    features: Mapping[str, float], weights: Mapping[str, float], code: str, series: str
-) -> None:
+def test_what_is_missing_and_would_tell_is_named_with_its_odds(features, weights, code: str, series: str) -> None:
     (reason,) = settling(features, model(**weights))
     assert reason.code == code and series in reason.text
     assert reason.fields["odds"] == pytest.approx(math.exp(2.0))
@@ -121,9 +114,8 @@ def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> Non
     features = {**without("tensor_utilization", "hbm_utilization"), "engine_active": 0.5, "resolution_seconds": 60.0}
     unsure = judge_kind((), features, load_thresholds("kinds.yaml"), model(periodic=2.0, compute_bound=1.5))
     assert unsure.label == "unknown"
-    assert [reason.code for reason in unsure.evidence if reason.code.startswith("settled-by")] == [
-        "settled-by-owner", "settled-by-seconds",
-    ]  # fmt: skip
+    settling = [reason.code for reason in unsure.evidence if reason.code.startswith("settled-by")]
+    assert settling == ["settled-by-owner", "settled-by-seconds"]
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
     sure = judge_kind(strong, features, load_thresholds("kinds.yaml"), model(periodic=2.0))
     assert sure.label == "training" and not [reason for reason in sure.evidence if reason.code.startswith("settled-by")]
@@ -272,9 +264,7 @@ def _confident(verdict: WorkloadVerdict, label: str) -> float:
 
 @pytest.mark.parametrize("lost", [("sm_active", "sm_occupancy"), _LINKS, (*_PROFILED, *_LINKS, *_FAST)])
 @pytest.mark.parametrize(("values", "label"), [(TRAINING, "training"), (DECODE, "online-inference")])
-def test_missing_metrics_never_make_another_kind(
-    values: Mapping[str, float], label: str, lost: tuple[str, ...]
-) -> None:
+def test_missing_metrics_never_make_another_kind(values, label: str, lost: tuple[str, ...]) -> None:
     verdict = alone({name: value for name, value in values.items() if name not in lost}, gpus=2, hours=72)
     # By use, memory and power alone, two GPUs that work all the time are a training more often than not.
     assert verdict.kind.label in (label, "unknown") or (lost[0] in _PROFILED and verdict.kind.confidence < 0.7)

@@ -23,11 +23,7 @@ from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, 
 from skuwise.tests.support.rulebooks import rulebook
 
 NAN = float("nan")
-BLANKS = [
-    base + more
-    for base in (0x7FFFFFF0, 2**31 - 1, 2**32 - 1, 2**47, 2**63, 0x7FFFFFFFFFFFFFF0, 2**64 - 1)
-    for more in (0, 1, 3)
-]
+BLANKS = (0x7FFFFFF0, 2**31 - 1, 2**32 - 1, 2**47, 2**63, 0x7FFFFFFFFFFFFFF0, 2**64 - 1)
 
 
 def sound(frame: Frame, **columns: object) -> tuple[Frame, tuple[Doubt, ...], set[tuple[str, str]]]:
@@ -44,12 +40,11 @@ def training() -> Frame:
 
 @pytest.mark.parametrize("values", [FREE, TRAINING, DECODE, HELD])
 def test_what_can_be_measured_is_left_as_it_is(values: Mapping[str, float]) -> None:
-    frame = at_work(values).frame()
-    soundness = examine(frame)
+    soundness = examine(frame := at_work(values).frame())
     assert (soundness.frame, soundness.doubts) == (frame, ())
 
 
-@pytest.mark.parametrize("blank", BLANKS)
+@pytest.mark.parametrize("blank", [base + more for base in BLANKS for more in (0, 1, 3)])
 @pytest.mark.parametrize("scale", [1.0, 1024.0**2, 1e6])
 def test_a_blank_in_any_unit_is_missing(blank: int, scale: float, training: Frame) -> None:
     value = float(blank) * scale
@@ -110,9 +105,7 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
         ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
     ],
 )
-def test_one_counter_at_zero_while_the_engine_works_is_missing(
-    change: dict[str, float], metric: str | None, code: str | None, says: str
-) -> None:
+def test_one_counter_at_zero_while_the_engine_works_is_missing(change, metric, code, says: str) -> None:
     frame = at_work({name: v for name, v in {**TRAINING, **change}.items() if v == v}).frame()
     clean, doubts, codes = sound(frame)
     assert codes == ({(metric, code)} if metric and code else set())
@@ -230,20 +223,20 @@ WAYS = st.builds(drawn, st.integers(0, 2**32 - 1), st.sampled_from(["rest", "lig
 
 
 @given(WAYS)
-def test_a_context_at_rest_and_light_work_are_never_faulty(way: Way) -> None:
-    frame = one(way, rows(way))
+def test_a_context_at_rest_and_light_work_are_never_faulty(pattern: Way) -> None:
+    frame = one(pattern, rows(pattern))
     result = measured(frame)
     assert not result["fault"].any()
-    if way.busy == 0 and way.util:
+    if pattern.busy == 0 and pattern.util:
         assert result["idle"].all()
-    assert not examine(frame).doubts or way.busy > 0
+    assert not examine(frame).doubts or pattern.busy > 0
 
 
 @given(WAYS, st.sampled_from(METRICS), st.sampled_from(["blank", "int-blank", "zero", "last", "gone"]))
-def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(way: Way, metric: str, how: str) -> None:
-    if way.busy < 2 * WORKS or not way.util:
-        way = replace(way, busy=2 * WORKS + way.busy, util=True, day=False)
-    frame = one(way, rows(way))
+def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(pattern: Way, metric: str, how: str) -> None:
+    if pattern.busy < 2 * WORKS or not pattern.util:
+        pattern = replace(pattern, busy=2 * WORKS + pattern.busy, util=True, day=False)
+    frame = one(pattern, rows(pattern))
     worked = (frame.gpu["gpu_util_mean"] >= WORKS).to_numpy()
     after = measured(replaced(frame, metric, how))
     assert not after["idle"].to_numpy(bool)[worked].any()
@@ -251,10 +244,10 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(way: Way, metri
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
 def test_power_that_only_work_explains_is_a_fault(board) -> None:
-    way = Way(1, board, context=(board.low + board.high) / 2, busy=0.0)
-    columns = rows(way)
+    option = Way(1, board, context=(board.low + board.high) / 2, busy=0.0)
+    columns = rows(option)
     columns["power_watts"][10:40] = [0.85 * board.limit + n / 100 for n in range(30)]
-    frame = one(way, columns)
+    frame = one(option, columns)
     result = measured(frame)
     assert result["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
     verdicts = judge(frame, rulebook(CATALOG))
@@ -277,15 +270,13 @@ def test_power_that_only_work_explains_is_a_fault(board) -> None:
     ],
 )
 def test_without_the_profiler_rest_is_no_use_at_a_steady_low_power(gpu, power, util, memory, rests) -> None:
-    driver = {"gpu_util": util, "power_watts": power, "mem_used_bytes": 0.0 if memory is None else memory * GIB}
+    shown = {} if memory is None else {"mem_used_bytes": memory * GIB}
     b = FrameBuilder(hours=48)
     b.node(gpus=2, sku=None, name_of_gpu=gpu)
     for row in b.gpus:
         row["power_limit_watts"] = None
-    b.use(driver, uuid="GPU-n1-0")
-    if memory is None:
-        for row in b.gpu_rows:
-            row.update(dict.fromkeys([name for name in row if name.startswith("mem_")]))
+    total = 80 * GIB if shown else NAN
+    b.use({"gpu_util": util, "power_watts": power, **shown}, uuid="GPU-n1-0", mem_total_bytes=total)
     b.use({"gpu_util": 0.9, "power_watts": 300.0, "mem_used_bytes": 40 * GIB}, uuid="GPU-n1-1")
     assert set(measured(b.frame())["idle"].to_numpy(bool)[:48]) == {rests}
 

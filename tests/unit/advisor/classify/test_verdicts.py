@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import pytest
 from skuwise.advisor.classify.judge import judge
@@ -58,20 +57,16 @@ def test_free_gpus_are_bare_and_held_ones_idle_workloads() -> None:
     verdicts = b.judged()
     (workload,) = verdicts.workloads
     assert (workload.kind.label, workload.bottleneck.label) == ("idle", "idle")
-    assert any(sentence.code == "stood-idle-and-held" for sentence in workload.kind.evidence)
     (bare,) = verdicts.bare
     assert bare.gpu_uuid == free and bare.idle_hours == pytest.approx(48) and bare.idle_power_watts == pytest.approx(70)
     assert bare.telemetry_fault is None
-    classes = verdicts.occupancy.groupby("class")["gpu_hours"].sum()
-    assert classes["allocated_idle"] == pytest.approx(48) and classes["unallocated"] == pytest.approx(48)
 
 
 def test_an_unknown_gpu_limits_the_advice_and_says_so() -> None:
     verdicts = at_work(TRAINING, name="NVIDIA X9000").judged()
     verdict = verdicts.workloads[0]
     assert verdict.gpu_sku is None and "X9000" in verdict.coverage.missing["sku"]
-    assert verdict.bottleneck.label == "compute"  # activity is a share of what any GPU has
-    assert "tensor_of_sustained" not in verdict.features and any("X9000" in note.text for note in verdicts.notes)
+    assert any("X9000" in note.text for note in verdicts.notes)
 
 
 def test_without_profiling_counters_nothing_is_invented() -> None:
@@ -127,11 +122,8 @@ def test_each_question_has_its_answer(label: str, changes: Mapping[str, float]) 
 
 
 def test_idle_hours_of_a_busy_service_are_not_its_bottleneck() -> None:
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node()
-    b.use(FREE, end=30)
+    b = at_work(FREE, end=30)
     b.use(DECODE, start=30)
-    b.work("w", [("n1", uuid)])
     verdict = b.judged().workloads[0]
     assert verdict.bottleneck.label == "hbm-bandwidth"
     assert verdict.bottleneck.time_shares["idle"] == pytest.approx(30 / 48, abs=0.001)
@@ -167,31 +159,27 @@ PCIE = {"pcie_tx_bytes_per_second": 1e8, "pcie_rx_bytes_per_second": 2e8}
 WITH_RDMA, WITHOUT = "azure/Standard_ND96isr_H100_v5", "azure/Standard_ND96is_H100_v5"
 
 
-class Port(NamedTuple):
-    """A port of every node. `rate`: line rate, bytes per second; None: unknown. `carries`: bytes per second."""
-
-    device: str
-    layer: str
-    rate: float | None
-    carries: float
-    role: str = "unknown"
+def port(carries: float, rate: float | None, layer: str) -> dict[str, object]:
+    """What the rows of a port of every node say. `rate`: line rate, bytes per second; None: unknown."""
+    return {"link_layer": layer, "line_rate_bytes_per_second": rate, "tx_bytes_per_second_mean": carries,
+            "rx_bytes_per_second_mean": 0.9 * carries, "util_mean": rate and carries / rate}  # fmt: skip
 
 
-def ib(share: float, number: int = 0) -> Port:
-    return Port(f"mlx5_{number}", "InfiniBand", 400 * GBIT, share * 400 * GBIT, "compute")
+def ib(share: float, number: int = 0) -> dict[str, object]:
+    return port(share * 400 * GBIT, 400 * GBIT, "InfiniBand") | {"device": f"mlx5_{number}", "role": "compute"}
 
 
-def eth(carries: float, rate: float | None = 100 * GBIT, role: str = "unknown") -> Port:
-    return Port("eth0", "Ethernet", rate, carries, role)
+def eth(carries: float, rate: float | None = 100 * GBIT) -> dict[str, object]:
+    return port(carries, rate, "Ethernet") | {"device": "eth0", "role": "unknown"}
 
 
 def label(
-    ports: Sequence[Port], values: Mapping[str, float], *, nodes: int = 2, gpus: int = 8, sku: str | None = WITH_RDMA,
+    ports: Sequence[dict], values: Mapping[str, float], *, nodes: int = 2, sku: str | None = WITH_RDMA,
     gpu: str = "NVIDIA H100 80GB HBM3", pods: bool = False, absent: Sequence[str] = (),
 ) -> BottleneckVerdict:  # fmt: skip
     """The verdict on a job over `nodes`, seen a minute at a time. `absent`: reasons why there is no fabric's data."""
     b = FrameBuilder(hours=2)
-    held = {node: [(node, uuid) for uuid in b.node(node, gpus, None, gpu)] for node in NODES[:nodes]}
+    held = {node: [(node, uuid) for uuid in b.node(node, 8, None, gpu)] for node in NODES[:nodes]}
     for row in b.nodes:
         row["node_sku"] = sku
     if "H100" not in gpu:
@@ -200,13 +188,9 @@ def label(
     for node, holding in held.items():
         for _, uuid in holding:
             b.use(values, node, uuid, gpu_util_n=60.0)
-        for port in ports:
-            b.port(None, node, port.device, role=port.role)
-            use = {} if port.rate is None else {"util_mean": port.carries / port.rate}
-            for row in b.fabric_rows[-b.hours :]:
-                row |= {"link_layer": port.layer, "line_rate_bytes_per_second": port.rate,
-                        "tx_bytes_per_second_mean": port.carries, "rx_bytes_per_second_mean": 0.9 * port.carries,
-                        **use}  # fmt: skip
+        for columns in ports:
+            b.port(None, node)
+            b.fabric_rows[-b.hours :] = [row | columns for row in b.fabric_rows[-b.hours :]]
         for reason in absent:
             b.absences.append({"node": node, "scope": "source", "device": "infiniband", "metric": "*",
                                "reason": reason, "since": START})  # fmt: skip
@@ -233,7 +217,7 @@ ALL = {**THIN, **NVLINK, **PCIE}
             (6e9, 100 * GBIT), (2.6e9, 100 * GBIT), (0.9e9, 10 * GBIT), (3e9, None), (6e9, 400 * GBIT))),
     ],
 )  # fmt: skip
-def test_a_job_whose_network_is_busy_waits_for_it(ports: list[Port], sku: str, pods: bool) -> None:
+def test_a_job_whose_network_is_busy_waits_for_it(ports, sku: str, pods: bool) -> None:
     assert label(ports, ALL, sku=sku, pods=pods).label == "network"
 
 
@@ -241,7 +225,7 @@ def test_a_job_whose_network_is_busy_waits_for_it(ports: list[Port], sku: str, p
 def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> None:
     quiet = label([*(ib(0.004, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
     assert quiet.label == "latency" and any("nearly silent" in sentence.text for sentence in quiet.evidence)
-    assert all(label([port], ALL, sku=WITHOUT, pods=pods).label == "latency" for port in (eth(2e7), eth(6e6, None)))
+    assert all(label([slow], ALL, sku=WITHOUT, pods=pods).label == "latency" for slow in (eth(2e7), eth(6e6, None)))
     assert label([eth(2e7)], ALL, sku=None, absent=["no-fabric"], pods=pods).label == "latency"
     failed = ["no-fabric", "collector-failed"]
     assert label([eth(2e7)], ALL, sku=None, absent=failed, pods=pods).label == "unknown"
@@ -269,7 +253,7 @@ def test_a_job_known_to_be_on_one_node_needs_the_links_within(values, more: dict
         ([ib(0.004), eth(3e6)], {**THIN, **PCIE}, WITH_RDMA, "DCGM_FI_PROF_NVLINK_RX_BYTES"),
     ],
 )
-def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, float], sku: str | None, says: str) -> None:
+def test_what_was_not_seen_is_named(ports, values: Mapping[str, float], sku: str | None, says: str) -> None:
     verdict = label(ports, values, sku=sku)
     assert verdict.label == "unknown" and any(says in sentence.text for sentence in verdict.evidence)
 

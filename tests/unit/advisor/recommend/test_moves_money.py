@@ -13,7 +13,7 @@ from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.plan.inputs import why_held
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
 from skuwise.advisor.recommend.prediction import percentiles
-from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
+from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support import moves_builders as made
@@ -36,26 +36,10 @@ def test_the_parts_sum_to_node_price_times_hours():
 
 
 def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
-    book = PriceBook(CATALOG)
-    paired = fabric_premium(book, node())
+    nodes = node(), node("h", "azure/Standard_ND96isr_H200_v5", region="eastus2")
+    paired, assumed = (fabric_premium(PriceBook(CATALOG), n) for n in nodes)
     assert (paired.assumed, paired.usd_per_hour) == (False, pytest.approx(HOUR - PLAIN_HOUR))
-    assumed = fabric_premium(book, node("h", "azure/Standard_ND96isr_H200_v5", region="eastus2"))
     assert (assumed.assumed, assumed.share) == (True, pytest.approx(0.105 / 1.105))
-
-
-@pytest.mark.parametrize(
-    ("basis", "until", "nodes", "expected"),
-    [
-        ("list", None, 1, ("cash-now", None)),
-        ("list", None, 0, None),
-        ("owned", None, 2, None),
-        ("committed", "2099-01-01", 2, ("cash-at", "2099-01-01")),
-        ("committed", "2020-01-01", 2, ("cash-now", None)),
-        ("reserved", None, 2, None),
-    ],
-)
-def test_cash_only_where_whole_nodes_fall_free_and_nothing_binds(basis, until, nodes, expected):
-    assert cash_of(made.price_of(basis=basis, until=until), nodes, END) == expected
 
 
 HELD = workload("held", ("n1",), kind="idle", gpus=gpus_of("n1", 4))
@@ -65,16 +49,14 @@ HALF = verdicts([node()], [HELD, BUSY], uses=[usage(HELD, u_c=0, u_m=0, g=0, lab
 FREE = verdicts([node()], [], bare_gpus=[made.bare("n1", i) for i in range(8)])
 
 
-BOUND = made.price_of(basis="committed", until="2099-01-01")
-ENDED = made.price_of(basis="committed", until="2026-09-15")  # within the window
-
-
 @pytest.mark.parametrize(
     ("given", "prices", "realisation", "usd"),
     [
         (HALF, [], "capacity-freed", None),
-        (FREE, [BOUND], "cash-at", 50.0),
-        (FREE, [ENDED], "cash-now", 50.0),
+        (FREE, [made.price_of(basis="list")], "cash-now", 50.0),
+        (FREE, [made.price_of(basis="reserved")], "capacity-freed", None),
+        (FREE, [made.price_of(basis="committed", until="2099-01-01")], "cash-at", 50.0),
+        (FREE, [made.price_of(basis="committed", until="2026-09-15")], "cash-now", 50.0),  # within the window
         # Two prices of one node: the lower one, so that no saving rests on the higher.
         (FREE, [made.price_of(usd=50.0), replace(made.price_of(usd=40.0), id="other")], "cash-now", 40.0),
         (FREE, [made.price_of(usd=50.0), made.price_of(usd=40.0, basis="owned")], "capacity-freed", None),
@@ -92,11 +74,11 @@ def test_what_is_released_is_cash_where_whole_nodes_fall_free_and_nothing_binds_
 
 
 def test_a_fleet_of_one_gpu():
-    node_facts = replace(node(sku=None), gpu_count=1, node_sku=None)
+    node_facts = node(sku=None, gpu_count=1)
     free = advice_of(verdicts([node_facts], [], bare_gpus=[made.bare("n1")]))
     (released,) = made.ways(free, "release")
-    assert (released.source.gpu_count, released.saving_usd_per_month) == (1, None)
-    assert released.freed_gpu_hours_per_month == 730
+    figures = released.source.gpu_count, released.saving_usd_per_month, released.freed_gpu_hours_per_month
+    assert figures == (1, None, 730)
     chat = workload(gpus=gpus_of("n1", 1), node_sku=None)
     busy = advice_of(verdicts([node_facts], [chat], uses=[usage(chat)]))
     assert not [r for r in busy.recommendations if not r.blocked_by and r.saving_usd_per_month]
@@ -207,8 +189,8 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     assert against == ([] if held else ["worked-meanwhile"])
 
 
-def idle_node(**changes: object) -> Verdicts:
-    return verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i, **changes) for i in range(8)])
+def idle_node(gpus: int = 8, **changes: object) -> Verdicts:
+    return verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i, **changes) for i in range(gpus)])
 
 
 def release_of(given: Verdicts) -> Recommendation:
@@ -240,8 +222,7 @@ def test_a_node_of_which_every_gpu_was_observed_and_idle_is_given_back() -> None
 
 def test_gpus_that_nobody_observed_keep_their_node() -> None:
     dark = Unobserved("spare", tuple(f"unnamed-{n}" for n in range(6)), "No series names them.", "not-named")
-    given = idle_node()
-    given = replace(given, bare=given.bare[:2])
+    given = idle_node(2)
     advice = advice_of(changed(given, gpus=given.inventory.nodes["spare"].gpus[:2], unobserved=(dark,)))
     assert not [r for r in advice.recommendations if r.counts] and advice.summary.recoverable_usd_per_month == 0.0
 
@@ -270,8 +251,7 @@ def test_what_a_release_needs_of_each_gpu(given: Verdicts, said: str) -> None:
 
 @pytest.mark.parametrize("gpus", [8, 4])  # a node to return, GPUs for other work
 def test_pods_that_requested_gpus_keep_their_node_and_are_named(gpus: int) -> None:
-    given = verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i) for i in range(gpus)])
-    given = changed(given, unaccounted_pods=("research/train-0", "research/train-1"))
+    given = changed(idle_node(gpus), unaccounted_pods=("research/train-0", "research/train-1"))
     recommendation = release_of(given)
     assert refused(recommendation) and "research/train-0" in recommendation.blocked_by[0].text
     assert recommendation.blocked_by[0].code == "pods-not-named"

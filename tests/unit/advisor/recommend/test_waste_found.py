@@ -208,9 +208,7 @@ PHASES = (Phase(START, START + DAY, "training", "compute"), Phase(START + DAY, m
         ([SURE], {}, None, (0, 0, 1), "fabric-not-observed"),
     ],
 )
-def test_every_node_with_a_fabric_is_found_clean_or_not_judged_with_the_price_at_stake(
-    kinds, changes, seen, expected, code
-):
+def test_every_node_with_a_fabric_is_found_clean_or_not_judged_with_its_price(kinds, changes, seen, expected, code):
     runs = [workload("chat", (f"n{i}",), id=f"w-{i}", kind=kind, **changes) for i, kind in enumerate(kinds, 1)]
     nodes = [node(w.nodes[0], fabric=None if seen is None else made.fabric(**seen)) for w in runs]
     advice = advice_of(verdicts(nodes, runs, uses=[usage(w, u_c=0.4) for w in runs]))
