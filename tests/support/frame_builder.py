@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.column_rows import BinsArray
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
@@ -94,9 +95,8 @@ class FrameBuilder:
                     level *= 1 - 1e-7 * (n * 37 % 101) / 101  # what repeats to the last digit was not measured
                 row |= {f"{name}_mean": level, f"{name}_p95": level, f"{name}_max": level}
             row["gpu_util_n"] = observed * interval
-            for bins, name in (("sm_active_bins", "sm_active"), ("tensor_active_bins", "tensor_active"),
-                               ("dram_active_bins", "dram_active")):  # fmt: skip
-                row[bins] = bins_at(row.get(f"{name}_mean"), observed * interval)
+            for name in ("sm_active", "tensor_active", "dram_active"):
+                row[f"{name}_bins"] = bins_at(row.get(f"{name}_mean"), observed * interval)
             nvlink = values.get("nvlink_tx_bytes_per_second")
             row["nvlink_bins"] = bins_at(None if nvlink is None else nvlink / 450e9, observed * interval)
             row |= {k: (v[n] if isinstance(v, Sequence) else v) for k, v in extra.items()}
@@ -104,7 +104,7 @@ class FrameBuilder:
 
     def work(
         self, workload_id: str, uuids: Sequence[tuple[str, str]], *, start: float = 0, end: float | None = None,
-        name: str = "w", shared: int = 0, series: str = "s", basis: str = "process", **about: object,
+        name: str = "w", series: str = "s", basis: str = "process", **about: object,
     ) -> None:  # fmt: skip
         """A workload that holds these (node, uuid) from hour `start` to `end`."""
         a, b = START + start * HOUR, START + (self.hours if end is None else end) * HOUR
@@ -113,24 +113,21 @@ class FrameBuilder:
                                    "scheduler": "process", "first_seen": a, "last_seen": b} | about)  # fmt: skip
         for node, uuid in uuids:
             self.uses.append({"workload_id": workload_id, "node": node, "gpu_uuid": uuid, "basis": basis,
-                              "ts_start": a, "ts_end": b, "shared": float(shared)})  # fmt: skip
+                              "ts_start": a, "ts_end": b, "shared": 0.0})  # fmt: skip
 
     def port(
         self, util: float | None, node: str = "n1", device: str = "mlx5_0", *, role: str = "compute",
-        active: float = 1.0, bins: np.ndarray | None = None,
+        active: float = 1.0,
     ) -> None:  # fmt: skip
         """A fabric port with the same use through all hours; None: nothing could be read."""
-        rate = 50e9
-        for n in range(self.hours):
-            row: dict[str, object] = {"node": node, "device": device, "port": 1.0, "role": role,
-                                      "link_layer": "InfiniBand", "ts": START + (n + 1) * HOUR,
-                                      "interval_seconds": HOUR, "line_rate_bytes_per_second": rate,
-                                      "observed_seconds": HOUR, "active_fraction": active}  # fmt: skip
-            if util is not None:
-                row |= {"util_mean": util, "util_p95": util, "util_max": util, "util_n": HOUR,
-                        "tx_bytes_per_second_mean": util * rate, "rx_bytes_per_second_mean": util * rate,
-                        "util_bins": bins_at(util, HOUR) if bins is None else bins}  # fmt: skip
-            self.fabric_rows.append(row)
+        row = {"node": node, "device": device, "port": 1.0, "role": role, "link_layer": "InfiniBand",
+               "interval_seconds": HOUR, "line_rate_bytes_per_second": 50e9, "observed_seconds": HOUR,
+               "active_fraction": active}  # fmt: skip
+        if util is not None:
+            row |= {"util_mean": util, "util_p95": util, "util_max": util, "util_n": HOUR,
+                    "tx_bytes_per_second_mean": util * 50e9, "rx_bytes_per_second_mean": util * 50e9,
+                    "util_bins": bins_at(util, HOUR)}  # fmt: skip
+        self.fabric_rows += [{**row, "ts": START + (n + 1) * HOUR} for n in range(self.hours)]
 
     def frame(self, window: Window | None = None) -> Frame:
         """The frame, with every column that the views have."""
@@ -146,6 +143,10 @@ class FrameBuilder:
             absences=table(self.absences, queries.ABSENCES.columns, queries.ABSENCES.numbers),
             source={"kind": "hand-made"},
         )
+
+    def judged(self) -> Verdicts:
+        """The verdicts on the frame by the rulebook that ships."""
+        return judge(self.frame(), rulebook())
 
 
 def bins_at(value: object, seconds: float) -> np.ndarray | None:
@@ -167,18 +168,25 @@ def table(rows: list[dict[str, object]], columns: Sequence[str], numbers: Sequen
     return made.assign(**{name: BinsArray.of(made[name]) for name in columns if name.endswith("_bins")})
 
 
-def alone(
-    values: Mapping[str, float], *, hours: int = 36, gpus: int = 2, name: str = "NVIDIA H100 80GB HBM3",
-    work: Mapping[str, Any] | None = None, port: float | None = None, **extra: Any,
-) -> WorkloadVerdict:  # fmt: skip
-    """The verdict on one workload that does one thing all along, alone on a node with `gpus` GPUs that the driver calls
-    `name`. `work`: its identity; `port`: use of a fabric port; `extra`:
-    as of `FrameBuilder.use`."""
+def at_work(
+    values: Mapping[str, float], *, hours: int = 48, gpus: int = 1, name: str = "NVIDIA H100 80GB HBM3",
+    work: Mapping[str, Any] | None = None, **extra: Any,
+) -> FrameBuilder:  # fmt: skip
+    """One workload that does one thing all along, alone on a node with `gpus` GPUs that the driver calls `name`.
+    `work`: its identity; `extra`: as of `FrameBuilder.use`."""
     b = FrameBuilder(hours=hours)
     uuids = b.node(gpus=gpus, sku=None, name_of_gpu=name)
     for uuid in uuids:
         b.use(values, uuid=uuid, **extra)
+    b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))
+    return b
+
+
+def alone(
+    values: Mapping[str, float], *, hours: int = 36, gpus: int = 2, port: float | None = None, **extra: Any
+) -> WorkloadVerdict:
+    """The verdict on the workload of `at_work`. `port`: use of a fabric port of its node."""
+    b = at_work(values, hours=hours, gpus=gpus, **extra)
     if port is not None:
         b.port(port)
-    b.work("w", [("n1", uuid) for uuid in uuids], **(work or {}))
-    return judge(b.frame(), rulebook()).workloads[0]
+    return b.judged().workloads[0]

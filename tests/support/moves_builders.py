@@ -77,8 +77,8 @@ def usage(
         "tensor_fabric_correlation": math.nan, "bottleneck": label, "mem_used_ratio": memory, "power_watts": 400.0,
     }  # fmt: skip
     hours = np.arange(w.start + 3600, w.end + 1, 3600)
-    each = [{"workload_id": w.id, "node": w.nodes[0], "gpu_uuid": gpu, "ts": hours, **about} for gpu in w.gpus]
-    return pd.concat([pd.DataFrame(columns) for columns in each], ignore_index=True)
+    gpus = pd.DataFrame({"workload_id": w.id, "node": w.nodes[0], "gpu_uuid": w.gpus})
+    return gpus.merge(pd.DataFrame({"ts": hours, **about}), how="cross")
 
 
 def bare(name: str, index: int = 0, **changes) -> BareGpu:
@@ -150,11 +150,9 @@ def ways(advice: Advice, action: str) -> list[Recommendation]:
     return [r for r in advice.recommendations if r.action == action]
 
 
-def price_of(
-    sku: str = IB, usd: float = 50.0, basis: str = "negotiated", until: str | None = None, region: str = "eastus"
-) -> Price:
+def price_of(sku: str = IB, usd: float = 50.0, basis: str = "negotiated", until: str | None = None) -> Price:
     """A team's own price of a node an hour."""
-    return Price(f"{sku}@{region}:{basis}", sku, region, usd, basis, "contract 1", "2026-10-01", until)
+    return Price(f"{sku}@eastus:{basis}", sku, "eastus", usd, basis, "contract 1", "2026-10-01", until)
 
 
 def founding() -> Verdicts:
@@ -163,32 +161,20 @@ def founding() -> Verdicts:
     return drawing(verdicts([node("n1"), node("n2")], pair, uses=[usage(w, u_n=0.2) for w in pair]), tokens_a_joule=2.0)
 
 
-def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None = None, **where) -> Verdicts:
+def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None = None) -> Verdicts:
     """The verdicts with every hour of their occupancy at so many watts by the counter, spread over the hours of the
-    day. `tokens_a_joule`: of each workload's energy; `where`: columns of the rows that read otherwise."""
-    seen = given.occupancy[given.occupancy["class"] != "unobserved"]
-    seen = seen[seen["gpu_hours"] > 0]
-    rows = []
-    for hour in range(24):
-        part = seen["gpu_hours"] / 24
-        joules = part * 3600 * watts
-        still = seen["class"].isin(("allocated_idle", "unallocated"))
-        phase = np.where(seen["workload_id"].isna(), "", np.where(still, "idle", "decode"))
-        rows.append(seen.assign(
-            idle=still, phase=phase, hour=hour, gpu_hours=part, measured_hours=part, joules=joules,
-            counted_joules=joules, **where,
-        ))  # fmt: skip
-    table = pd.concat(rows, ignore_index=True)
-    held = table[table["workload_id"].notna()].groupby("workload_id")["joules"].sum()
-    tokens = {
-        str(key): TokenEnergy(float(joules) * tokens_a_joule, float(joules), DAYS * 24.0)
-        for key, joules in held.items()
-        if tokens_a_joule is not None
-    }
-    power = {
-        n.node: NodePower(watts * n.gpu_count, watts * n.gpu_count, watts * n.gpu_count, 700.0 * n.gpu_count, 3600.0)
-        for n in given.nodes
-    }
+    day. `tokens_a_joule`: of each workload's energy."""
+    seen = given.occupancy[(given.occupancy["class"] != "unobserved") & (given.occupancy["gpu_hours"] > 0)]
+    table = pd.DataFrame({"hour": range(24)}).merge(seen, how="cross")
+    part, still = table["gpu_hours"] / 24, table["class"].isin(("allocated_idle", "unallocated"))
+    phase = np.where(table["workload_id"].isna(), "", np.where(still, "idle", "decode"))
+    joules = part * 3600 * watts
+    table = table.assign(
+        idle=still, phase=phase, gpu_hours=part, measured_hours=part, joules=joules, counted_joules=joules
+    )
+    held = table.groupby("workload_id")["joules"].sum() if tokens_a_joule else {}
+    tokens = {str(key): TokenEnergy(joules * tokens_a_joule, joules, DAYS * 24.0) for key, joules in held.items()}
+    power = {n.node: NodePower(*[watts * n.gpu_count] * 3, 700.0 * n.gpu_count, 3600.0) for n in given.nodes}
     return replace(given, energy=table, tokens=tokens, power=power)
 
 

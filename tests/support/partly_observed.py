@@ -23,22 +23,21 @@ def dark() -> Frame:
     """Four nodes of 8 GPUs: one lacks the rows of a GPU and the name of another, one has no driver, one was observed
     for 15 hours, and one is whole. 10 of 32 GPUs were not observed, and waste can be judged on 14."""
     b = FrameBuilder(hours=HOURS)
-    azure(b, "n1", named=7)
-    azure(b, "n2")
-    azure(b, "n3")
-    azure(b, "n4")
-    for n in range(6):
-        b.use(DECODE, "n1", f"GPU-n1-{n}", wave="dram_active")
-    for n in range(8):
-        b.use(TRAINING, "n3", f"GPU-n3-{n}", start=HOURS - 15)
-        b.use(TRAINING, "n4", f"GPU-n4-{n}")
+    for name, named in (("n1", 7), ("n2", 8), ("n3", 8), ("n4", 8)):
+        azure(b, name, named)
+    serves = [("n1", f"GPU-n1-{n}") for n in range(6)]
+    young, trains = ([(name, f"GPU-{name}-{n}") for n in range(8)] for name in ("n3", "n4"))
+    for gpu in serves:
+        b.use(DECODE, *gpu, wave="dram_active")
+    for gpu in young:
+        b.use(TRAINING, *gpu, start=HOURS - 15)
+    for gpu in trains:
+        b.use(TRAINING, *gpu)
     for node in ("n1", "n4"):
         b.port(0.4, node)
-    b.work("w-serve", [("n1", f"GPU-n1-{n}") for n in range(6)], name="chat", series="s1", user="ann")
-    b.work(
-        "w-young", [("n3", f"GPU-n3-{n}") for n in range(8)], start=HOURS - 15, name="young", series="s3", user="bob"
-    )
-    b.work("w-train", [("n4", f"GPU-n4-{n}") for n in range(8)], name="train", series="s2", user="cyd")
+    b.work("w-serve", serves, name="chat", series="s1", user="ann")
+    b.work("w-young", young, start=HOURS - 15, name="young", series="s3", user="bob")
+    b.work("w-train", trains, name="train", series="s2", user="cyd")
     b.absences += [
         {"node": "n2", "device": "nvml", "scope": "source", "metric": "*", "reason": "no-driver",
          "detail": "The NVIDIA driver is not loaded.", "remedy": "Load it.", "since": START},
@@ -54,18 +53,18 @@ def advice() -> Advice:
 
 
 def advised(frame: Frame) -> Advice:
-    end = frame.window.end
-    return advice_of(frame, end)
+    return advice_of(frame, frame.window.end)
 
 
 def short(hours: int = 15) -> Frame:
     """A week of one node that was observed in its last `hours`."""
     b = FrameBuilder(hours=168)
     azure(b, "n1")
-    b.nodes[-1] |= {"first_seen": START + (168 - hours) * HOUR}
-    for n in range(8):
-        b.use(DECODE, "n1", f"GPU-n1-{n}", start=168 - hours)
-    b.work("w", [("n1", f"GPU-n1-{n}") for n in range(8)], start=168 - hours, name="chat", user="ann")
+    b.nodes[-1]["first_seen"] = START + (168 - hours) * HOUR
+    gpus = [("n1", f"GPU-n1-{n}") for n in range(8)]
+    for gpu in gpus:
+        b.use(DECODE, *gpu, start=168 - hours)
+    b.work("w", gpus, start=168 - hours, name="chat", user="ann")
     return b.frame()
 
 

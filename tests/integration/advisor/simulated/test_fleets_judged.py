@@ -67,25 +67,22 @@ def test_every_dollar_and_kilowatt_hour_of_a_fleet_has_its_place(scenario: str, 
         assert advice.summary.recoverable_usd_per_month == 0  # no cash for parts of GPUs
 
 
-FLEETS, AT_ONCE = 200, 50
-
-
-@pytest.mark.parametrize("batch", range(FLEETS // AT_ONCE))
-def test_no_plan_of_a_random_fleet_breaks_a_rule(batch: int, seed_of: Callable[[int], int]) -> None:
+@pytest.mark.parametrize("first", [0, 50, 100, 150])
+def test_no_plan_of_a_random_fleet_breaks_a_rule(first: int, seed_of: Callable[[int], int]) -> None:
     proven = 0
-    for number in range(batch * AT_ONCE, (batch + 1) * AT_ONCE):
+    for number in range(first, first + 50):
         seed = seed_of(number)
         problem = small_problem(seed)
-        first: list[Layout] = []
-        layout = solve(problem, 2.0, time.perf_counter, first.append)
-        assert broken_rules(problem, first[0]) == [], seed
+        layouts: list[Layout] = []
+        layout = solve(problem, 2.0, time.perf_counter, layouts.append)
+        assert broken_rules(problem, layouts[0]) == [], seed
         assert broken_rules(problem, layout) == [], seed
         assert score(problem, layout) == pytest.approx(layout.value, abs=0.02 * len(problem.nodes)), seed
-        assert layout.bound >= layout.value >= first[0].value, seed
+        assert layout.bound >= layout.value >= layouts[0].value, seed
         assert wrong_steps(problem, layout, sequence(problem, layout)) == [], seed
         proven += layout.proven
     # Small fleets are mostly solved: a bound that is loose, or an answer that is far from it, is the exception.
-    assert proven >= AT_ONCE * 0.8
+    assert proven >= 40
 
 
 def test_a_plan_and_what_it_leaves_are_what_advise_counts(seed_of: Callable[[int], int]) -> None:

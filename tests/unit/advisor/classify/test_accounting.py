@@ -20,7 +20,6 @@ from skuwise.tests.support.moves_builders import END, workload
 from skuwise.tests.support.rulebooks import rulebook
 
 NAN = float("nan")
-KWH = 3.6e6
 
 
 def energy_row(power=NAN, joules=NAN, samples=60.0, seconds=60.0, limit=700.0):
@@ -66,12 +65,6 @@ def test_a_rows_energy_is_its_counters_else_power_times_time_and_never_a_filled_
     assert energy_row(**given) == pytest.approx((watts, measured, counted), nan_ok=True)
 
 
-def kwh(table: pd.DataFrame, **where: object) -> float:
-    for name, value in where.items():
-        table = table[table[name] == value]
-    return float(table["joules"].sum()) / KWH
-
-
 def test_every_joule_has_one_place_and_rest_is_told_apart() -> None:
     b = FrameBuilder(hours=48)
     uuids = b.node(gpus=4)
@@ -79,15 +72,14 @@ def test_every_joule_has_one_place_and_rest_is_told_apart() -> None:
         b.use(reads, uuid=uuid)
     for name, n in (("trains", 0), ("holds", 1), ("one", 2), ("other", 2)):
         b.work(name, [("n1", uuids[n])])
-    table = judge(b.frame(), rulebook()).energy
-    assert kwh(table) == pytest.approx(48 * (0.6 + 0.11 + 0.28 + 0.07), rel=1e-6)
-    assert kwh(table, **{"class": "workload"}) == pytest.approx(48 * 0.6, rel=1e-6)
-    assert kwh(table, **{"class": "shared"}) == pytest.approx(48 * 0.28, rel=1e-6)
-    assert kwh(table, workload_id="holds", idle=True) == pytest.approx(48 * 0.11, rel=1e-6)
-    assert kwh(table, **{"class": "unallocated", "idle": True}) == pytest.approx(48 * 0.07, rel=1e-6)
+    table = b.judged().energy
+    places = table.fillna({"workload_id": ""}).groupby(["class", "idle", "workload_id", "phase"])
+    kwh = {
+        ("workload", False, "trains", "training"): 48 * 0.6, ("allocated_idle", True, "holds", "idle"): 48 * 0.11,
+        ("shared", False, "", ""): 48 * 0.28, ("unallocated", True, "", ""): 48 * 0.07,
+    }  # fmt: skip
+    assert (places["joules"].sum() / 3.6e6).to_dict() == pytest.approx(kwh, rel=1e-6)
     assert set(table["hour"]) == set(range(24)) and table["counted_joules"].sum() == 0
-    assert set(table.loc[table["workload_id"] == "trains", "phase"]) == {"training"}
-    assert set(table.loc[table["workload_id"] == "holds", "phase"]) == {"idle"}
 
 
 def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:
@@ -115,7 +107,7 @@ def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:
     b.use({**TRAINING, "power_watts": NAN}, uuid=uuids[1], start=10)
     b.node("n2", gpus=1, gpu_count=2)
     b.use(FREE, node="n2", uuid="GPU-n2-0")
-    power = judge(b.frame(), rulebook()).power
+    power = b.judged().power
     node_power = power["n1"]
     assert (node_power.mean, node_power.p95, node_power.highest) == pytest.approx((880.0, 880.0, 880.0), rel=1e-5)
     assert node_power.rated == 1400.0 and node_power.interval_seconds == HOUR
@@ -146,20 +138,19 @@ TOKENS = {0.02: 0.5, 0.04: 0.85, 0.05: 0.95, 0.1: 1.0}
 
 def row(work: str, ts: float, first: dict[float, float] | None, token: dict[float, float] | None = None, count=2000.0):
     def told(shares: dict[float, float] | None) -> str | None:
-        if shares is None:
-            return None
-        counts = spread({**{edge: share * count for edge, share in shares.items()}, 20.0: count, inf: count})
-        return encode(counts) if counts is not None else None
+        counts = shares and spread({**{edge: share * count for edge, share in shares.items()}, 20.0: count, inf: count})
+        return counts and encode(counts)
 
     return {"workload_id": work, "latency_ts": ts, "first_token_bins": told(first), "output_token_bins": told(token)}
 
 
-def table(*rows: dict[str, object]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["workload_id", "latency_ts", "first_token_bins", "output_token_bins"])
+def latencies(given: list[WorkloadVerdict], *rows: dict[str, object], classes: LatencyClasses = SHIPPED):
+    columns = ["workload_id", "latency_ts", "first_token_bins", "output_token_bins"]
+    return [w.latency for w in with_latency(given, pd.DataFrame(rows, columns=columns), classes)]
 
 
 def latency_of(w: WorkloadVerdict, *rows: dict[str, object], classes: LatencyClasses = SHIPPED) -> Latency | None:
-    return with_latency([w], table(*rows), classes)[0].latency
+    return latencies([w], *rows, classes=classes)[0]
 
 
 @pytest.mark.parametrize(
@@ -206,17 +197,17 @@ def test_a_sites_word_comes_first_whatever_is_measured(tmp_path: Path) -> None:
     services = "services:\n  a: {class: interactive, match: {namespace: [chat]}, reason: people type}\n"
     (tmp_path / "latency_classes.yaml").write_text(services)
     classes = load_latency_classes(tmp_path)
-    workload_verdict = workload(owner=Owner(namespace="chat"))
-    latency = latency_of(workload_verdict, row("w-chat", END, TOO_SLOW), classes=classes)
+    serves, trains = (workload(owner=Owner(namespace="chat"), kind=kind) for kind in ("online-inference", "training"))
+    latency = latency_of(serves, row("w-chat", END, TOO_SLOW), classes=classes)
     assert latency is not None and (latency.label, latency.basis) == ("interactive", "site")
     assert latency.evidence[0].text == "Latency class interactive: people type (site rules, entry a)."
-    assert latency_of(workload(owner=workload_verdict.owner, kind="training"), classes=classes) is not None
+    assert latency_of(trains, classes=classes) is not None
 
 
 def test_figures_are_of_the_busy_hours_and_of_all_replicas_of_the_series() -> None:
     replicas = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-chat-2")]
     noon = [row("w-chat", END, MIDDLING), row("w-chat-2", END - 10, MIDDLING)]
     night = [row("w-chat", END - 3600 * n, QUICK, count=100.0) for n in range(1, 12)]
-    latency, two = (w.latency for w in with_latency(replicas, table(*noon, *night), SHIPPED))
+    latency, two = latencies(replicas, *noon, *night)
     assert latency == two and latency is not None and latency.first_token is not None
     assert (latency.label, latency.busy_hours, latency.first_token.counted) == ("documents", 1.0, 4000.0)

@@ -15,7 +15,7 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.column_rows import columns_of
 from skuwise.advisor.core.segments import Segments
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, TRAINING, FrameBuilder, alone
+from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, TRAINING, FrameBuilder, alone, at_work
 from skuwise.tests.support.rulebooks import rulebook
 
 # The same work: in turns with polling, and spread evenly over the step.
@@ -28,16 +28,13 @@ QUIET = {"nvlink_tx_bytes_per_second": 0.0, "nvlink_rx_bytes_per_second": 0.0}
 
 
 def _ranks(others: Mapping[str, float], late: Mapping[str, float], extra: Mapping[str, Any],
-           *, gpus: int = 8, late_ones: tuple[int, ...] = (5,), samples: float = HOUR) -> WorkloadVerdict:  # fmt: skip
+           *, late_ones: tuple[int, ...] = (5,), samples: float = HOUR) -> WorkloadVerdict:  # fmt: skip
     b = FrameBuilder(hours=36)
-    uuids = b.node(gpus=gpus)
+    uuids = b.node(gpus=8)
     for n, uuid in enumerate(uuids):
-        if n in late_ones:
-            b.use(late, uuid=uuid, gpu_util_n=samples)
-        else:
-            b.use(others, uuid=uuid, gpu_util_n=samples, **extra)
+        b.use(late if n in late_ones else others, uuid=uuid, gpu_util_n=samples, **({} if n in late_ones else extra))
     b.work("w", [("n1", uuid) for uuid in uuids])
-    return judge(b.frame(), rulebook()).workloads[0]
+    return b.judged().workloads[0]
 
 
 def test_the_rank_that_waits_least_is_the_suspect() -> None:
@@ -76,10 +73,10 @@ WAITS = {**TRAINING, **QUIET, "gpu_util": 0.95, "sm_active": 0.7, "tensor_active
 
 @pytest.mark.parametrize("correlation", [float("nan"), -0.9])
 def test_coarse_samples_are_judged_by_levels_not_by_their_correlation(correlation: float) -> None:
-    over = alone(WAITS, gpu_util_n=60.0, port=0.55, tensor_fabric_correlation=correlation)
-    assert over.bottleneck.label == "network" and any("60 s" in s.text for s in over.bottleneck.evidence)
-    under = alone(WAITS, gpu_util_n=60.0, port=0.1, tensor_fabric_correlation=correlation)
-    assert under.bottleneck.label != "network"
+    over, under = (
+        alone(WAITS, gpu_util_n=60.0, port=use, tensor_fabric_correlation=correlation).bottleneck for use in (0.55, 0.1)
+    )
+    assert over.label == "network" != under.label and any("60 s" in s.text for s in over.evidence)
     inside = {**WAITS, "nvlink_tx_bytes_per_second": 200e9, "nvlink_rx_bytes_per_second": 200e9}
     assert alone(inside, gpu_util_n=60.0, tensor_nvlink_correlation=correlation).bottleneck.label == "nvlink"
 
@@ -93,16 +90,13 @@ def test_coarse_samples_name_nothing_where_no_level_leads() -> None:
 
 def test_a_service_that_rests_lacks_requests_however_busy_the_cores() -> None:
     resting = {**DECODE, **QUIET, "gpu_util": 0.3, "sm_active": 0.25, "dram_active": 0.2}
-    b = FrameBuilder(hours=36)
-    (uuid,) = b.node()
-    b.use(resting)
-    for row in b.gpu_rows:
-        b.host_rows.append({"node": "n1", "ts": row["ts"], "interval_seconds": HOUR, "observed_seconds": HOUR,
-                            "cpu_util_mean": 0.9, "io_wait_mean": 0.0})  # fmt: skip
-    b.work("w", [("n1", uuid)], command="vllm serve m", framework="vllm")
-    assert judge(b.frame(), rulebook()).workloads[0].bottleneck.label == "hbm-bandwidth"
-    b.workloads[0] |= {"command": "python batch_infer.py --input shards/", "framework": None, "name": "batch-score"}
-    assert judge(b.frame(), rulebook()).workloads[0].bottleneck.label == "host-input"
+    batch = {"command": "python batch_infer.py --input shards/", "framework": None, "name": "batch-score"}
+    for work, label in ((SERVES, "hbm-bandwidth"), (batch, "host-input")):
+        b = at_work(resting, hours=36, work=work)
+        for row in b.gpu_rows:
+            b.host_rows.append({"node": "n1", "ts": row["ts"], "interval_seconds": HOUR, "observed_seconds": HOUR,
+                                "cpu_util_mean": 0.9, "io_wait_mean": 0.0})  # fmt: skip
+        assert b.judged().workloads[0].bottleneck.label == label
 
 
 def a10g(tensor: float, dram: float, watts: float, sm: float = 0.92) -> Mapping[str, float]:
@@ -161,8 +155,8 @@ def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
     bottleneck_verdict = alone(SMALL, gpus=8).bottleneck
     assert (bottleneck_verdict.label, bottleneck_verdict.confidence <= 0.8) == ("nvlink", True)
     assert any(s.code == "waits-in-collectives" for s in bottleneck_verdict.evidence)
-    assert alone({**SMALL, "nvlink_tx_bytes_per_second": 2e9, "nvlink_rx_bytes_per_second": 2e9}, gpus=8,
-                 work={"scheduler": "slurm"}).bottleneck.label == "latency"  # fmt: skip
+    little = {**SMALL, "nvlink_tx_bytes_per_second": 2e9, "nvlink_rx_bytes_per_second": 2e9}
+    assert alone(little, gpus=8, work={"scheduler": "slurm"}).bottleneck.label == "latency"
 
 
 @pytest.mark.parametrize(
@@ -183,22 +177,19 @@ def test_training_waits_for_its_host_where_more_than_gpu_use_shows_it(values: Ma
 
 
 def test_a_full_cache_is_an_overlay_not_a_label() -> None:
-    b = FrameBuilder(hours=36)
-    (uuid,) = b.node()
-    b.use(DECODE)
-    b.work("w", [("n1", uuid)])
+    frame = at_work(DECODE, hours=36).frame()
     reply = pd.DataFrame(
         {"node": "n1", "workload_id": ["w", "w", "other"], "engine": "vllm", "kv_percent": [50.0, 96.0, 99.0],
          "samples": [900.0, 100.0, 1.0], "preemptions": [0.0, 12.0, 5.0], "seconds": [9000.0, 1000.0, 10.0]}
     )  # fmt: skip
-    verdict = judge(dataclasses.replace(b.frame(), serving=reply), rulebook()).workloads[0].bottleneck
+    verdict = judge(dataclasses.replace(frame, serving=reply), rulebook()).workloads[0].bottleneck
     assert verdict.label == "hbm-bandwidth"
     assert [s.text for s in verdict.evidence if s.code in ("kv-cache-full", "kv-cache-preempted")] == [
         "KV cache 96 % full (95th percentile, 3 h): limited by GPU memory capacity (hbm-capacity).",
         "12 requests preempted from the KV cache in 3 h: limited by GPU memory capacity (hbm-capacity).",
     ]
     roomy = reply.assign(kv_percent=[50.0, 60.0, 99.0], preemptions=np.nan)
-    plain = judge(dataclasses.replace(b.frame(), serving=roomy), rulebook()).workloads[0].bottleneck
+    plain = judge(dataclasses.replace(frame, serving=roomy), rulebook()).workloads[0].bottleneck
     assert not any("hbm-capacity" in s.text for s in plain.evidence)
 
 
@@ -241,13 +232,9 @@ def told(*rows, trains=True):
 
 def test_checkpoints_cost_what_is_done_less_in_hours_with_them():
     said = told(*[CALM] * 6, *[{**BURST, "c": 0.45}] * 6)
-    assert said["checkpoint-bursts"]["bytes_per_second"] == pytest.approx(5e8)
-    assert said["checkpoint-bursts"]["bytes_per_hour"] == pytest.approx(5e7 * HOUR)
-    assert said["checkpoint-bursts"]["seconds_per_hour"] == pytest.approx(360)
-    assert said["checkpoint-bursts"]["share"] == pytest.approx(0.5)
-    assert said["checkpoint-cost"]["less"] == pytest.approx(0.1)
-    assert said["checkpoint-cost"]["seconds"] == pytest.approx(360)
-    assert said["checkpoint-cost"]["of_all"] == pytest.approx(0.05)
+    bursts = {"bytes_per_second": 5e8, "bytes_per_hour": 5e7 * HOUR, "seconds_per_hour": 360, "share": 0.5}
+    assert said["checkpoint-bursts"] == pytest.approx(bursts)
+    assert said["checkpoint-cost"] == pytest.approx({"less": 0.1, "seconds": 360, "of_all": 0.05})
 
 
 @pytest.mark.parametrize(("engine", "most"), [(0.95, 180.0), (0.5, 360.0)])
@@ -256,37 +243,38 @@ def test_without_hours_to_compare_checkpoints_cost_no_more_than_the_engine_rests
     assert said["checkpoint-cost-at-most"]["seconds"] == pytest.approx(most) and "checkpoint-cost" not in said
 
 
-def test_a_host_that_writes_all_along_or_of_other_work_writes_no_checkpoints():
-    assert not told(*[{**BURST, "disk_write": 4e8}] * 6)
-    assert not told(*[{**BURST, "disk_write": math.nan, "disk_write_max": math.nan}] * 6)
+TALKS = {**CALM, "several": True, "n_share": 0.2, "u_n": 0.1, "nvlink_bytes": 4e10}
+POLLING = {**CALM, "several": True, "waits": 0.3}
+LATE = {**CALM, "several": True}
+WAITING = {**LATE, "waiting": True}
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "fields"),
+    [
+        # A host that writes all along, or whose writing is not known.
+        ([{**BURST, "disk_write": 4e8}] * 6, None, {}),
+        ([{**BURST, "disk_write": math.nan, "disk_write_max": math.nan}] * 6, None, {}),
+        ([TALKS] * 4, "communication-nvlink", {"share": 0.2, "bytes_per_second": 4e10}),
+        ([{**TALKS, "n_share": 0.0, "u_n": 0.25}] * 4, "communication-nvlink",
+         {"share": 0.25, "bytes_per_second": 4e10}),
+        ([{**TALKS, "n_share": 0.1}] * 4, None, {}),
+        # Polling shows where samples are short enough.
+        ([POLLING] * 4, "collectives-spin", {"share": 0.3}),
+        ([{**POLLING, "coarse": True}] * 4, None, {}),
+        ([{**POLLING, "waits": 0.05}] * 4, None, {}),
+        ([LATE] * 2 + [{**WAITING, "lost": 0.4}] * 6, "ranks-wait-and-lose", {"share": 0.75, "lost": 0.4}),
+        ([LATE] * 2 + [WAITING] * 6, "ranks-wait", {"share": 0.75}),
+        ([LATE] * 8, None, {}),
+    ],
+)  # fmt: skip
+def test_writing_communication_and_waits_are_told_with_their_shares(rows, code, fields):
+    assert told(*rows) == ({code: pytest.approx(fields)} if code else {})
     assert not told(*[BURST] * 6, trains=False)
 
 
-@pytest.mark.parametrize(("share", "use", "said"), [(0.2, 0.1, 0.2), (0.0, 0.25, 0.25), (0.1, 0.1, None)])
-def test_communication_is_told_with_its_share_and_its_rate(share, use, said):
-    row = {**CALM, "several": True, "n_share": share, "u_n": use, "nvlink_bytes": 4e10}
-    result = told(*[row] * 4).get("communication-nvlink")
-    assert (result and result["share"]) == (said and pytest.approx(said))
-    assert result is None or result["bytes_per_second"] == pytest.approx(4e10)
-
-
-def test_polling_is_told_only_where_samples_are_short_enough_to_show_it():
-    row = {**CALM, "several": True, "waits": 0.3}
-    assert told(*[row] * 4)["collectives-spin"]["share"] == pytest.approx(0.3)
-    assert not told(*[{**row, "coarse": True}] * 4) and not told(*[{**row, "waits": 0.05}] * 4)
-
-
-def test_waiting_ranks_are_told_with_what_they_lose():
-    late, waits = {**CALM, "several": True}, {**CALM, "several": True, "waiting": True}
-    said = told(*[late] * 2, *[{**waits, "lost": 0.4}] * 6)
-    assert said["ranks-wait-and-lose"] == {"share": pytest.approx(0.75), "lost": pytest.approx(0.4)}
-    assert told(*[late] * 2, *[waits] * 6) == {"ranks-wait": {"share": pytest.approx(0.75)}} and not told(*[late] * 8)
-
-
-def _course(length: int, seconds: float = 60.0) -> Courses:
-    starts = np.zeros(length, dtype=np.bool_)
-    starts[0] = True
-    return Courses(np.arange(length), starts, np.full(length, seconds))
+def _course(length: int) -> Courses:
+    return Courses(np.arange(length), np.arange(length) == 0, np.full(length, 60.0))
 
 
 def test_an_answer_holds_between_the_two_levels() -> None:
@@ -303,16 +291,15 @@ def test_a_course_ends_with_the_gpu_and_at_a_hole() -> None:
     assert latched(level >= 0.5, level >= 0.4, along).tolist() == [True, True, False, True, False]
 
 
-def test_a_label_of_some_minutes_is_part_of_what_was_before() -> None:
-    labels = np.array(["compute"] * 5 + ["latency"] * 2 + ["compute"] * 5, dtype=object)
-    kept = settled(labels, _course(12), hold_seconds=300, loose=np.zeros(12, dtype=np.bool_))
-    assert set(kept) == {"compute"}
-    longer = np.array(["compute"] * 5 + ["latency"] * 6, dtype=object)
-    both = settled(longer, _course(11), hold_seconds=300, loose=np.zeros(11, dtype=np.bool_))
-    assert both.tolist() == longer.tolist()
-
-
-def test_idle_minutes_stay_idle_and_lend_their_label_to_nothing() -> None:
-    labels = np.array(["compute"] * 5 + ["idle", "latency"], dtype=object)
-    kept = settled(labels, _course(7), hold_seconds=300, loose=labels == "idle")
-    assert kept.tolist() == labels.tolist()
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        (["compute"] * 5 + ["latency"] * 2 + ["compute"] * 5, ["compute"] * 12),
+        (["compute"] * 5 + ["latency"] * 6, ["compute"] * 5 + ["latency"] * 6),
+        # Idle minutes stay idle and lend their label to nothing.
+        (["compute"] * 5 + ["idle", "latency"], ["compute"] * 5 + ["idle", "latency"]),
+    ],
+)
+def test_a_label_of_some_minutes_is_part_of_what_was_before(labels: list[str], kept: list[str]) -> None:
+    array = np.array(labels, dtype=object)
+    assert settled(array, _course(len(labels)), hold_seconds=300, loose=array == "idle").tolist() == kept

@@ -16,7 +16,7 @@ from skuwise.advisor.core.frame import Frame, blind_nodes, parts_of
 from skuwise.advisor.recommend.groups import groups_of
 from skuwise.agent.jobs.ids import series_id
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, at_work
 from skuwise.tests.support.rulebooks import rulebook
 
 
@@ -32,10 +32,7 @@ def _occupied(builder: FrameBuilder) -> dict[str, float]:
 
 
 def test_rows_that_a_use_cuts_are_shared_out_but_are_not_its_shape() -> None:
-    b = FrameBuilder(hours=4)
-    (uuid,) = b.node()
-    b.use(TRAINING)
-    b.work("job", [("n1", uuid)], start=0.5, end=3)
+    b = at_work(TRAINING, hours=4, work={"start": 0.5, "end": 3})
     of_job = attribute(b.frame()).workload_rows
     assert of_job["seconds"].tolist() == pytest.approx([1800, 3600, 3600])
     assert of_job["whole"].tolist() == [False, True, True]
@@ -82,10 +79,9 @@ def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
     b = FrameBuilder(hours=48)
     (uuid,) = b.node()
     b.use(TRAINING)
-    for n, (start, name) in enumerate([(0, "pretrain"), (20, "pretrain"), (39.9, "pretrain")]):
-        b.work(f"a{n}", [("n1", uuid)], start=start, end=start + 19.9 if n < 2 else 48, name=name, series="p")
-    chains = {s.workload_id: s.chain_hours for s in attribute(b.frame()).sessions}
-    assert chains["a0"] == pytest.approx(48)
+    for start, end in ((0, 19.9), (20, 39.9), (39.9, 48)):
+        b.work(f"from {start}", [("n1", uuid)], start=start, end=end, name="pretrain", series="p")
+    assert [s.chain_hours for s in attribute(b.frame()).sessions] == pytest.approx([48] * 3)
     b.uses, b.workloads = [], []
     b.work("r1", [("n1", uuid)], end=10, name="run-1", series="r")
     b.work("r2", [("n1", uuid)], start=10.1, end=20, name="run-2", series="r")
@@ -99,9 +95,9 @@ def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_u
     b.use(FREE, uuid=uuids[1], end=15)
     b.work("a", [("n1", uuids[0])], start=0, end=6.5)
     out = {"node": "n1", "device": "node", "scope": "source", "metric": "*", "reason": "drained"}
-    for since, until in ((5, 8), (7.5, 10.25), (18, None)):
-        end = None if until is None else START + until * HOUR
-        b.absences.append({**out, "since": START + since * HOUR, "until": end})
+    for since, until in ((5, 8), (7.5, 10.25)):
+        b.absences.append({**out, "since": START + since * HOUR, "until": START + until * HOUR})
+    b.absences.append({**out, "since": START + 18 * HOUR, "until": None})
     drained = (10.25 - 6.5) + (10.25 - 5) + 2
     hours = {"workloads": 6.5, "drained": drained, "unallocated": 40 - 6.5 - drained - 5, "unobserved": 5}
     assert _occupied(b) == pytest.approx({**hours, "total": 40})
@@ -123,9 +119,7 @@ def counted(frame: Frame) -> Inventory:
         (None, 1, 2, ("GPU-n1-1",), "no-samples", "no metric of it"),
     ],
 )
-def test_gpus_that_exist_and_tell_nothing_are_unobserved(
-    sku: str | None, used: int, count: int, gap: tuple[str, ...], code: str, words: str
-) -> None:
+def test_gpus_that_exist_and_tell_nothing_are_unobserved(sku, used, count, gap, code, words) -> None:
     b = FrameBuilder(hours=40)
     uuids = b.node(gpus=2)
     b.nodes[-1]["node_sku"] = sku
@@ -152,8 +146,8 @@ def test_a_node_that_pods_alone_tell_of_is_counted_by_what_they_requested() -> N
     b.nodes.append({"node": "dark", "first_seen": START, "last_seen": START + 4 * HOUR})
     spans = [("p", "nvidia_com_gpu", 4.0, 0, 2), ("q", "nvidia_com_gpu", 2.0, 1, 4), ("r", "nvidia_com_gpu", 1.0, 3, 4)]
     inventory = counted(asked(b, "dark", *spans))
-    assert (inventory.nodes["dark"].gpu_count, inventory.nodes["dark"].unobserved_count) == (6, 6)
-    assert inventory.unobserved[0].code == "not-named"
+    at = inventory.nodes["dark"]
+    assert (at.gpu_count, at.unobserved_count, inventory.unobserved[0].code) == (6, 6, "not-named")
 
 
 def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
@@ -180,9 +174,7 @@ def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_n
     inventory = counted(b.frame())
     old_node = inventory.nodes["old"]
     assert (inventory.gpu_count, old_node.moved_to, old_node.end) == (2, "new", START + 24 * HOUR)
-    verdicts = judge(b.frame(), rulebook(CATALOG))
-    assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
-    assert {bare_gpu.node for bare_gpu in verdicts.bare} == {"old", "new"}
+    assert {bare_gpu.node for bare_gpu in b.judged().bare} == {"old", "new"}
 
 
 def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
@@ -215,7 +207,7 @@ _PARENT_READS = {name: value for name, value in FREE.items() if name != "gpu_uti
 _INSTANCE_READS = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "mem_used_bytes")
 
 
-def divided(cut: list[str], reads: Sequence[Mapping[str, float]], hours: int) -> FrameBuilder:
+def divided(cut: list[str], reads: Sequence[Mapping[str, float]], hours: int = 48) -> FrameBuilder:
     """One GPU, whose own counters say idle all along, and instances of it by profile."""
     b = FrameBuilder(hours=hours)
     b.node()
@@ -229,15 +221,10 @@ def divided(cut: list[str], reads: Sequence[Mapping[str, float]], hours: int) ->
     return b
 
 
-def sliced() -> FrameBuilder:
-    """In two instances, of which the first decodes."""
-    return divided(["3g.40gb", "3g.40gb"], [DECODE, FREE], 48)
-
-
 def test_instances_cost_and_rest_for_their_parts_of_the_gpu_and_every_hour_counts_once() -> None:
-    b = sliced()
+    b = divided(["3g.40gb", "3g.40gb"], [DECODE, FREE])
     b.work("served", [("n1", "MIG-n1-1")], start=0, end=30)
-    verdicts = judge(b.frame(), rulebook())
+    verdicts = b.judged()
     hours = verdicts.occupancy.groupby("class")["gpu_hours"].sum().to_dict()
     assert hours == {"workload": pytest.approx(15), "unallocated": pytest.approx(33)}
     assert set(verdicts.occupancy["gpu_uuid"]) == {PARENT}
@@ -249,16 +236,13 @@ def test_instances_cost_and_rest_for_their_parts_of_the_gpu_and_every_hour_count
 
 
 def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> None:
-    b = sliced()
+    b = divided(["3g.40gb", "3g.40gb"], [DECODE, FREE])
     b.work("served", [("n1", "MIG-n1-1")], end=30)
     b.work("other", [("n1", "MIG-n1-2")], end=30)
-    frame = b.frame()
-    sessions = attribute(frame).sessions
-    assert [session.shared for session in sessions] == [False, False]
-    assert sessions[0].held_seconds == pytest.approx(30 * HOUR)
-    workload = next(w for w in judge(frame, rulebook()).workloads if w.gpus == ("MIG-n1-1",))
-    assert workload.features["hours"] == pytest.approx(30)
-    assert (workload.gpu_hours, workload.gpu_part) == (pytest.approx(15), 0.5)
+    served, other = attribute(b.frame()).sessions
+    assert not served.shared and not other.shared and served.held_seconds == pytest.approx(30 * HOUR)
+    workload = next(w for w in b.judged().workloads if w.gpus == ("MIG-n1-1",))
+    assert (workload.features["hours"], workload.gpu_hours, workload.gpu_part) == pytest.approx((30, 15, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -270,9 +254,8 @@ def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> Non
     ],
 )  # fmt: skip
 def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts: list[float]) -> None:
-    b = divided(cut, [FREE] * len(cut), hours=4)
-    result = row_parts(b.frame(), index_gpus(b.frame(), load_catalog()))
-    rows = dict(zip(b.frame().gpu["gpu_uuid"], result, strict=True))
+    frame = divided(cut, [FREE] * len(cut), hours=4).frame()
+    rows = dict(zip(frame.gpu["gpu_uuid"], row_parts(frame, index_gpus(frame, CATALOG)), strict=True))
     assert [rows[f"MIG-n1-{n + 1}"] for n in range(len(cut))] == pytest.approx(parts)
     assert rows[PARENT] == pytest.approx(1 - sum(parts), abs=1e-9)
 
@@ -288,8 +271,8 @@ def fleet() -> Frame:
     for n, reads in enumerate((TRAINING, TRAINING, DECODE, DECODE, HELD, FREE), start=1):
         node, start = f"n{n}", 24 if reads is FREE else 0
         of[node] = [(node, uuid) for uuid in built.node(node, gpus=2, first_seen=START + start * HOUR)]
-        for _, uuid in of[node]:
-            built.use(reads, node, uuid, start=start)
+        for gpu in of[node]:
+            built.use(reads, *gpu, start=start)
     built.work("w-job", [*of["n1"], *of["n2"]], series="s-job", name="pretrain")
     for node in ("n3", "n4"):
         built.work(f"w-{node}", of[node], series="s-serve", name="serve")
@@ -306,36 +289,29 @@ def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
     for w, same in zip(whole.workloads, grouped.workloads, strict=True):
         assert (same.id, same.kind.label, same.bottleneck.label) == (w.id, w.kind.label, w.bottleneck.label)
         assert same.gpu_hours == pytest.approx(w.gpu_hours)
-    assert grouped.nodes == whole.nodes and grouped.inventory.hours == pytest.approx(whole.inventory.hours)
-    assert grouped.inventory.observed_hours == pytest.approx(whole.inventory.observed_hours)
-    spans = [{name: n.span_hours for name, n in both.inventory.nodes.items()} for both in (grouped, whole)]
-    assert spans[0] == spans[1]
-    for name in ("occupancy", "energy"):
-        holding, other = (pd.DataFrame(getattr(verdicts, name)) for verdicts in (whole, grouped))
-        own_hours, other_hours = (table.groupby("node")["gpu_hours"].sum() for table in (holding, other))
-        pd.testing.assert_series_equal(own_hours, other_hours)
-    assert len(grouped.usage) == len(whole.usage)
-    ids = [workload.id for workload in whole.workloads]
-    assert grouped.used(ids)["sm"].sum() == pytest.approx(whole.used(ids)["sm"].sum())
+    for table, same in ((whole.occupancy, grouped.occupancy), (whole.energy, grouped.energy)):
+        pd.testing.assert_series_equal(*(t.groupby("node")["gpu_hours"].sum() for t in (table, same)))
+    sums = [
+        [v.inventory.hours, v.inventory.observed_hours, *(n.span_hours for _, n in sorted(v.inventory.nodes.items())),
+         len(v.usage), v.used([w.id for w in whole.workloads])["sm"].sum()]
+        for v in (whole, grouped)
+    ]  # fmt: skip
+    assert sums[0] == pytest.approx(sums[1]) and grouped.nodes == whole.nodes
     assert grouped.waste_ready == whole.waste_ready and NOTE in grouped.notes
-
-
-# An hour of this could be anything.
-_VAGUE = {**DECODE, "tensor_active": 0.3, "dram_active": 0.3, "mem_used_bytes": 4e10}
 
 
 def test_a_pod_that_has_just_moved_is_what_its_service_was() -> None:
     b = FrameBuilder(hours=96)
-    old, new = b.node("n1")[0], b.node("n2")[0]
+    (old,), (new,) = b.node("n1"), b.node("n2")
     b.use(DECODE, "n1", old, end=94, wave="tensor_active")
-    b.use(_VAGUE, "n2", new, start=95)
+    # An hour of this could be anything.
+    b.use({**DECODE, "tensor_active": 0.3, "dram_active": 0.3, "mem_used_bytes": 4e10}, "n2", new, start=95)
     b.work("a", [("n1", old)], end=94, name="svc")
     b.work("b", [("n2", new)], start=95, name="svc")
-    verdicts = judge(b.frame(), rulebook())
-    moved = next(w for w in verdicts.workloads if w.id == "b")
+    verdicts = b.judged()
+    stayed, moved = sorted(verdicts.workloads, key=lambda w: w.id)
     assert moved.kind.label == "online-inference" and "1 other run of the same series" in moved.kind.evidence[0].text
-    assert moved.phases[0].kind == "online-inference"
-    assert moved.kind.confidence < next(w for w in verdicts.workloads if w.id == "a").kind.confidence
+    assert moved.phases[0].kind == "online-inference" and moved.kind.confidence < stayed.kind.confidence
     assert verdicts.waste_ready == {"a": True, "b": True}
 
 
@@ -345,7 +321,7 @@ def test_replicas_side_by_side_do_not_add_up_to_the_floor() -> None:
     for n, uuid in enumerate(uuids):
         b.use(DECODE, uuid=uuid)
         b.work(f"r{n}", [("n1", uuid)], series="s")
-    assert not any(judge(b.frame(), rulebook()).waste_ready.values())
+    assert not any(b.judged().waste_ready.values())
 
 
 def test_services_of_one_name_in_two_namespaces_are_two() -> None:
@@ -355,5 +331,4 @@ def test_services_of_one_name_in_two_namespaces_are_two() -> None:
         b.use(DECODE, uuid=uuid)
         b.work(namespace, [("n1", uuid)], name="chat", namespace=namespace,
                series=series_id("c", namespace, None, "chat"))  # fmt: skip
-    groups = groups_of(judge(b.frame(), rulebook()))
-    assert sorted(w.id for g in groups for w in g.workloads) == ["blue", "red"] and len(groups) == 2
+    assert sorted([w.id for w in group.workloads] for group in groups_of(b.judged())) == [["blue"], ["red"]]

@@ -1,7 +1,8 @@
 """Kinds: the model and its shapes, what names, owners and engines say, and what bad or thin data do to a verdict."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -11,26 +12,28 @@ from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
-from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, fingerprint, levels, with_derived
+from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, fingerprint, levels, with_derived
 from skuwise.advisor.classify.workloads.session import EngineFacts, Session
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.models import Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_thresholds
-from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder, alone
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, alone, at_work
 from skuwise.tests.support.rulebooks import rulebook
 
-NAMES = [shape.name for shape in SHAPES]
+BY_NAME = {shape.name: shape for shape in SHAPES}
 
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
     model = rulebook().kind_model
-    assert tuple(model.intercepts) == WORKING_KINDS and set(model.weights) == set(NAMES)
+    assert tuple(model.intercepts) == WORKING_KINDS and set(model.weights) == set(BY_NAME)
     assert model.inputs == trainer.inputs(read_rows()) and "scikit-learn" in model.trained["libraries"]
+    for shape, kind in itertools.product(SHAPES, WORKING_KINDS):
+        low, high = shape.bounds(kind, 3.0)
+        assert low <= model.weights[shape.name][kind] <= high, (shape.name, kind)
 
 
 def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
@@ -40,20 +43,8 @@ def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
     assert all(fine[name] > 0 for name in second_fine) and all(coarse[name] == 0 for name in second_fine)
 
 
-Features = Mapping[str, float]
-BY_NAME = {shape.name: shape for shape in SHAPES}
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
-def test_the_model_that_ships_keeps_what_the_shapes_declare(shape: Shape) -> None:
-    model = rulebook().kind_model
-    for kind in WORKING_KINDS:
-        low, high = shape.bounds(kind, 3.0)
-        assert low <= model.weights[shape.name][kind] <= high
-
-
 @given(st.dictionaries(st.sampled_from(sorted(PROBE)), st.floats(-1e6, 1e6) | st.just(float("nan"))))
-def test_no_features_make_a_level_that_is_no_share_or_a_sentence_without_its_number(features: Features) -> None:
+def test_no_features_make_a_level_that_is_no_share_or_a_sentence_without_its_number(features: dict) -> None:
     for name, level in levels(features).items():
         assert 0.0 <= level <= 1.0
         if level > 0:
@@ -78,12 +69,8 @@ def model(**weights: float) -> KindModel:
     return KindModel(dict.fromkeys(WORKING_KINDS, 0.0), table, Calibration(1.0, 0.0), fingerprint(SHAPES), "x", {})
 
 
-def settling(features: Mapping[str, float], answer: KindModel, *, named: bool = True) -> list[CodedText]:
-    return list(settled_by("training", "batch-inference", features, NAMED if named else (), answer))
-
-
-def codes(result: list[CodedText]) -> list[str]:
-    return [reason.code for reason in result]
+def settling(features: Mapping[str, float], answer: KindModel, named: Sequence[Clue] = NAMED) -> list[CodedText]:
+    return list(settled_by("training", "batch-inference", features, named, answer))
 
 
 def without(*names: str) -> dict[str, float]:
@@ -102,37 +89,33 @@ def without(*names: str) -> dict[str, float]:
         ({**WHOLE, "elapsed_hours": 48.0}, {"working_hours": 2.0}, "settled-by-days", "three days of data"),
     ],
 )  # fmt: skip
-def test_what_is_missing_and_would_tell_is_named_with_its_odds(
-    features: Mapping[str, float], weights: Mapping[str, float], code: str, series: str
-) -> None:
-    reasons = settling(features, model(**weights))
-    assert codes(reasons) == [code] and series in reasons[0].text
-    assert reasons[0].fields["odds"] == pytest.approx(math.exp(2.0))
-    assert "between training and batch-inference (by up to 7 to 1)" in reasons[0].text
+def test_what_is_missing_and_would_tell_is_named_with_its_odds(features, weights, code: str, series: str) -> None:
+    (reason,) = settling(features, model(**weights))
+    assert reason.code == code and series in reason.text
+    assert reason.fields["odds"] == pytest.approx(math.exp(2.0))
+    assert "between training and batch-inference (by up to 7 to 1)" in reason.text
 
 
 def test_what_cannot_exist_is_not_asked_for() -> None:
     telling = model(collectives=2.0, fabric_busy=2.0, working_hours=2.0, rests_at_night=2.0)
-    assert settling({**WHOLE, "elapsed_hours": 48.0, "ended": 1.0}, telling) == []  # it ended: no further day comes
-    assert settling({**WHOLE, "elapsed_hours": 3.0, "ended": 1.0}, telling) == []
-    assert settling({**WHOLE, "gpus": 1.0, "nodes": 1.0}, telling) == []
+    for hours in (3.0, 48.0):  # it ended: no further day comes
+        assert settling({**WHOLE, "elapsed_hours": hours, "ended": 1.0}, telling) == []
+    assert settling(WHOLE, telling) == []  # one GPU of one node
 
 
 def test_whoever_runs_it_is_asked_for_where_no_name_says_anything() -> None:
-    (owner,) = settling(WHOLE, model(), named=False)
-    assert owner.code == "settled-by-owner" and "kube-state-metrics" in owner.text
-    assert owner.fields["odds"] == pytest.approx(math.exp(2.0))
-    silent = (Clue({}, CodedText("command-unknown", "Its command says nothing.", {})),)
-    assert codes(list(settled_by("training", "interactive", WHOLE, silent, model()))) == ["settled-by-owner"]
+    for named in ((), (Clue({}, CodedText("command-unknown", "Its command says nothing.", {})),)):
+        (owner,) = settling(WHOLE, model(), named)
+        assert owner.code == "settled-by-owner" and "kube-state-metrics" in owner.text
+        assert owner.fields["odds"] == pytest.approx(math.exp(2.0))
 
 
 def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> None:
     features = {**without("tensor_utilization", "hbm_utilization"), "engine_active": 0.5, "resolution_seconds": 60.0}
     unsure = judge_kind((), features, load_thresholds("kinds.yaml"), model(periodic=2.0, compute_bound=1.5))
     assert unsure.label == "unknown"
-    assert [reason.code for reason in unsure.evidence if reason.code.startswith("settled-by")] == [
-        "settled-by-owner", "settled-by-seconds",
-    ]  # fmt: skip
+    settling = [reason.code for reason in unsure.evidence if reason.code.startswith("settled-by")]
+    assert settling == ["settled-by-owner", "settled-by-seconds"]
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
     sure = judge_kind(strong, features, load_thresholds("kinds.yaml"), model(periodic=2.0))
     assert sure.label == "training" and not [reason for reason in sure.evidence if reason.code.startswith("settled-by")]
@@ -142,12 +125,12 @@ BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 0.5, 0.42, has_counted=Tr
 PRIORS = rulebook().kind_priors
 
 
-def session(name: str = "acme", *, hours: float = 48.0, **answer: object) -> Session:
+def session(name: str = "acme", **answer: object) -> Session:
     """A workload of which nothing is said but this; fields of `Scheduled` go there."""
     holding = {entry: answer.pop(entry) for entry in list(answer) if entry in Scheduled.__dataclass_fields__}
     base = Session(
         "w", "s", name, "kubernetes", None, None, None, None, None, None, (("n", "g"),), ("n",), 0.0, 1.0, 0.0, 1.0,
-        "allocation", False, 1.0, hours, scheduled=Scheduled(**holding),  # type: ignore[arg-type]
+        "allocation", False, 1.0, 48.0, scheduled=Scheduled(**holding),  # type: ignore[arg-type]
     )  # fmt: skip
     return replace(base, **answer)  # type: ignore[arg-type]
 
@@ -156,16 +139,12 @@ def clues(entry: Session, features: Mapping[str, float] = {}, engine: EngineFact
     return list(metadata_clues(entry, features, engine, PRIORS))
 
 
-def scores(result: list[Clue]) -> dict[str, float]:
-    out: dict[str, float] = {}
-    for clue in result:
-        for kind, weight in clue.weights.items():
-            out[kind] = out.get(kind, 0.0) + weight
-    return out
+def score(result: list[Clue], kind: str) -> float:
+    return sum(clue.weights.get(kind, 0.0) for clue in result)
 
 
 def lead(result: list[Clue], kind: str, other: str) -> float:
-    return scores(result).get(kind, 0.0) - scores(result).get(other, 0.0)
+    return score(result, kind) - score(result, other)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +192,8 @@ def test_what_people_sit_in_front_of_is_interactive(entry: Session) -> None:
 def test_partitions_qos_and_namespaces_speak_a_little() -> None:
     serves = clues(session("acme", scheduler="slurm", partition="inference-a100"))
     assert lead(serves, "online-inference", "interactive") >= 1
-    assert scores(clues(session("acme", scheduler="slurm", qos="scavenger")))["online-inference"] < 0
-    assert scores(clues(session(namespace="jupyterhub")))["interactive"] == 1.0
+    assert score(clues(session("acme", scheduler="slurm", qos="scavenger")), "online-inference") < 0
+    assert score(clues(session(namespace="jupyterhub")), "interactive") == 1.0
 
 
 def test_framework_image_and_name_tell_of_one_program_once() -> None:
@@ -258,32 +237,16 @@ def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features:
     assert result[0].reason.code == code and any(result[0].weights.values()) == (code == "engine-serves")
 
 
-def _told(**columns: object) -> pd.DataFrame:
-    row = {
-        "node": "n1", "workload_id": "w", "engine": "vllm", "kv_percent": 40.0, "samples": 10.0, "preemptions": 0.0,
-        "seconds": 3600.0, "generated_tokens": 7200.0,
-    }  # fmt: skip
-    return pd.DataFrame([{**row, **columns}])
-
-
-def _judged(shape: Mapping[str, float], serving: pd.DataFrame | None = None, **work: object) -> WorkloadVerdict:
-    builder = FrameBuilder(hours=60)
-    uuids = builder.node("n1", gpus=8)
-    for uuid in uuids:
-        builder.use(shape, "n1", uuid)
-    builder.work("w", [("n1", uuid) for uuid in uuids])
-    builder.workloads[0] |= work
-    frame: Frame = builder.frame()
-    if serving is not None:
-        frame = replace(frame, serving=serving)
-    return judge(frame, rulebook()).workloads[0]
-
-
 def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> None:
     rest = {**DECODE, "gpu_util": 0.01, "sm_active": 0.01, "dram_active": 0.01, "tensor_active": 0.0, "duty": 0.01,
             "power_watts": 110.0, "mem_used_bytes": 73.6 * GIB}  # fmt: skip
-    assert _judged(rest, controller_kind="Job").kind.label == "idle"
-    workload_verdict = _judged(rest, _told(running_max=2.0), controller_kind="Job")
+    b = at_work(rest, hours=60, gpus=8, work={"controller_kind": "Job"})
+    assert b.judged().workloads[0].kind.label == "idle"
+    serving = pd.DataFrame([{
+        "node": "n1", "workload_id": "w", "engine": "vllm", "kv_percent": 40.0, "samples": 10.0, "preemptions": 0.0,
+        "seconds": 3600.0, "generated_tokens": 7200.0, "running_max": 2.0,
+    }])  # fmt: skip
+    workload_verdict = judge(replace(b.frame(), serving=serving), rulebook()).workloads[0]
     assert workload_verdict.kind.label == "online-inference" and workload_verdict.kind.confidence >= 0.8
 
 
@@ -294,16 +257,14 @@ _FAST = ("duty", "period_seconds", "period_strength", "sm_active_cv")
 
 def _confident(verdict: WorkloadVerdict, label: str) -> float:
     """Confidence in a label, whether it was given or is an alternative."""
-    if verdict.kind.label == label:
-        return verdict.kind.confidence
-    return next((a.confidence for a in verdict.kind.alternatives if a.label == label), 0.0)
+    return max(
+        (kind.confidence for kind in (verdict.kind, *verdict.kind.alternatives) if kind.label == label), default=0.0
+    )
 
 
 @pytest.mark.parametrize("lost", [("sm_active", "sm_occupancy"), _LINKS, (*_PROFILED, *_LINKS, *_FAST)])
 @pytest.mark.parametrize(("values", "label"), [(TRAINING, "training"), (DECODE, "online-inference")])
-def test_missing_metrics_never_make_another_kind(
-    values: Mapping[str, float], label: str, lost: tuple[str, ...]
-) -> None:
+def test_missing_metrics_never_make_another_kind(values, label: str, lost: tuple[str, ...]) -> None:
     verdict = alone({name: value for name, value in values.items() if name not in lost}, gpus=2, hours=72)
     # By use, memory and power alone, two GPUs that work all the time are a training more often than not.
     assert verdict.kind.label in (label, "unknown") or (lost[0] in _PROFILED and verdict.kind.confidence < 0.7)

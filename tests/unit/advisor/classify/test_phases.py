@@ -7,18 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from skuwise.advisor.classify.features.course import PieceRows, RowTables, course_features
-from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.phases.change_points import HOUR, PHASES_MAX, turns
 from skuwise.advisor.core.segments import Segments
-from skuwise.tests.support.frame_builder import DECODE, START, TRAINING, FrameBuilder
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.frame_builder import DECODE, GIB, START, TRAINING, FrameBuilder
 
 _LABELS = {
     "C": "compute", "M": "hbm-bandwidth", ".": "idle", "x": "mixed", "?": "unknown", "H": "host-input", "l": "latency",
     "N": "network",
 }  # fmt: skip
 _NAMES = sorted(_LABELS.values())
-DECODE_STEADY = {**DECODE, "tensor_active": 0.08}
 
 
 def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None = None) -> list[tuple[str, float]]:
@@ -35,33 +32,22 @@ def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None 
 
 
 @pytest.mark.parametrize(
-    "course",
-    [
-        "C" * 48,
-        "?" * 48,
-        "x" * 48,
-        "M" + "C" * 47,  # its model is loaded
-        "C" * 20 + "H" + "C" * 10 + "HH" + "C" * 20,  # late checkpoints
-        "C" * 20 + ".." + "C" * 20,  # a pause
-        "Cx" * 24,
-        "C" * 10 + "M" + "C" * 30,  # once is an accident
-        "C",
-    ],
-)
-def test_what_only_flickers_is_one_phase(course: str) -> None:
-    assert len(_turned(course)) == 1
-
-
-@pytest.mark.parametrize(
     ("course", "turned"),
     [
+        *((letter * 48, [(_LABELS[letter], 48)]) for letter in "C?x"),
+        ("M" + "C" * 47, [("compute", 48)]),  # its model is loaded
+        ("C" * 20 + "H" + "C" * 10 + "HH" + "C" * 20, [("compute", 53)]),  # late checkpoints
+        ("C" * 20 + ".." + "C" * 20, [("compute", 42)]),  # a pause
+        ("Cx" * 24, [("compute", 48)]),
+        ("C" * 10 + "M" + "C" * 30, [("compute", 41)]),  # once is an accident
+        ("C", [("compute", 1)]),
         (("C" * 14 + "x" + "M" * 9) * 3, [("compute", 15), ("hbm-bandwidth", 9)] * 3),  # day and night
         (("C" * 7 + "M") * 6, [("compute", 7), ("hbm-bandwidth", 1)] * 6),  # short turns that recur
         ("C" * 20 + "H" * 6 + "C" * 10, [("compute", 20), ("host-input", 6), ("compute", 10)]),
         ("C" * 20 + "." * 30, [("compute", 20), ("idle", 30)]),
     ],
 )
-def test_work_turns_where_it_turns(course: str, turned: list[tuple[str, float]]) -> None:
+def test_work_turns_where_it_turns_and_not_where_it_flickers(course: str, turned: list[tuple[str, float]]) -> None:
     assert _turned(course) == turned
 
 
@@ -78,30 +64,29 @@ def test_the_fabric_comes_into_use_for_good(fabric: list[float], turned: list[fl
 
 
 def test_the_number_of_phases_is_bounded() -> None:
-    course = "".join("C" * (3 + n % 5) + "M" * 3 for n in range(400))
-    assert 1 <= len(_turned(course)) <= PHASES_MAX
+    assert 1 <= len(_turned("".join("C" * (3 + n % 5) + "M" * 3 for n in range(400)))) <= PHASES_MAX
 
 
 def test_no_rows_no_time_and_no_length_give_no_error() -> None:
     nothing = np.empty(0)
-    assert turns(nothing, nothing, nothing.astype(int), _NAMES, nothing, waits=False, start=1.0, end=1.0) == ()
-    (turn,) = turns(nothing, nothing, nothing.astype(int), _NAMES, nothing, waits=False, start=1.0, end=9.0)
-    assert turn.behaviour.label == "unknown"
+    none, (turn,) = (
+        turns(nothing, nothing, nothing.astype(int), _NAMES, nothing, waits=False, start=1.0, end=end) for end in (1, 9)
+    )
+    assert none == () and turn.behaviour.label == "unknown"
 
 
 def test_a_node_that_trains_by_day_and_serves_by_night() -> None:
     b = FrameBuilder(hours=96)
-    uuids = b.node(gpus=2)
-    for uuid, day in itertools.product(uuids, range(0, 96, 24)):
-        b.use(TRAINING, uuid=uuid, start=day, end=day + 14)
-        b.use(DECODE_STEADY, uuid=uuid, start=day + 14, end=day + 24)
-    b.work("w", [("n1", uuid) for uuid in uuids])
-    verdict = judge(b.frame(), rulebook()).workloads[0]
-    assert [phase.bottleneck for phase in verdict.phases] == ["compute", "hbm-bandwidth"] * 4
-    assert {phase.kind for phase in verdict.phases if phase.bottleneck == "compute"} == {"training"}
-    assert not {phase.kind for phase in verdict.phases if phase.bottleneck != "compute"} & {"training", "fine-tuning"}
-    assert [round((p.end - p.start) / HOUR) for p in verdict.phases] == [14, 10] * 4
-    assert all(phase.evidence for phase in verdict.phases)
+    gpus = [("n1", uuid) for uuid in b.node(gpus=2)]
+    for gpu, day in itertools.product(gpus, range(0, 96, 24)):
+        b.use(TRAINING, *gpu, start=day, end=day + 14)
+        b.use(DECODE, *gpu, start=day + 14, end=day + 24)
+    b.work("w", gpus)
+    verdict = b.judged().workloads[0]
+    turned = [(phase.bottleneck, round((phase.end - phase.start) / HOUR)) for phase in verdict.phases]
+    assert turned == [("compute", 14), ("hbm-bandwidth", 10)] * 4 and all(phase.evidence for phase in verdict.phases)
+    days, nights = ({phase.kind for phase in verdict.phases[first::2]} for first in (0, 1))
+    assert days == {"training"} and not nights & {"training", "fine-tuning"}
     # It is what most of its time is, and says that the rest is something else.
     assert (verdict.kind.label, verdict.bottleneck.label) == ("training", "compute")
     assert any("42 % of its time is another activity" in sentence.text for sentence in verdict.kind.evidence)
@@ -117,7 +102,7 @@ def test_a_job_whose_fabric_is_used_from_some_day_on() -> None:
         if row["ts"] <= START + 24 * HOUR:  # type: ignore[operator]
             row |= {"util_mean": 0.0, "util_p95": 0.0, "util_max": 0.0}
     b.work("w", gpus)
-    verdict = judge(b.frame(), rulebook()).workloads[0]
+    verdict = b.judged().workloads[0]
     assert [phase.start for phase in verdict.phases] == [START, START + 24 * HOUR]
     assert verdict.phases[0].evidence[-1].code == "phase-without-fabric"
     assert verdict.phases[1].evidence[-1].code == "phase-uses-fabric"
@@ -125,23 +110,21 @@ def test_a_job_whose_fabric_is_used_from_some_day_on() -> None:
 
 MONDAY = 1_789_948_800.0  # 2026-09-21 00:00 UTC
 ACTIVE = 0.05
-GIB = 2.0**30
 NAN = float("nan")
 
 
 def course(
-    engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: Sequence[float] | None = None,
-    memory_top: Sequence[float] | None = None, length: float = HOUR, gpu: int = 0, start: float = MONDAY,
+    engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: float | None = None,
+    memory_top: float | None = None, length: float = HOUR, gpu: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """A history of one GPU, a row each `length` seconds; the highest values are the means where none are given."""
-    count, level = len(engine), np.array(engine, dtype=float)
-    highest = level if top is None else np.array(top, dtype=float)
-    used = np.full(count, memory) if isinstance(memory, float) else np.array(memory, dtype=float)
+    count, level, used = len(engine), np.array(engine), np.broadcast_to(memory, len(engine))
+    highest = level if top is None else np.full(count, top)
     return {
-        "gpu": np.full(count, gpu, dtype=np.intp), "ts": start + length * np.arange(1, count + 1, dtype=np.float64),
+        "gpu": np.full(count, gpu, dtype=np.intp), "ts": MONDAY + length * np.arange(1.0, count + 1),
         "interval_seconds": np.full(count, length), "observed_seconds": np.full(count, length),
         "gpu_util_mean": level, "gpu_util_p95": highest, "gpu_util_max": highest, "mem_used_bytes_mean": used,
-        "mem_used_bytes_max": used if memory_top is None else np.array(memory_top, dtype=float),
+        "mem_used_bytes_max": used if memory_top is None else np.full(count, memory_top),
     }  # fmt: skip
 
 
@@ -176,7 +159,7 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
          {"active_share": 4 / 24, "active_engine": 0.95, "active_fill": 1.0, "between_share": 0.0, "active_swing": 0.0,
           "day_before": 1.0, "rests_per_day": 1.0, "rest_hours_max": 20}, []),
         # An hour is active by its highest value.
-        ([course([0.004] * 30, top=[0.6] * 30)], {"active_share": 1.0}, []),
+        ([course([0.004] * 30, top=0.6)], {"active_share": 1.0}, []),
         ([course([0.004] * 30)], {"active_share": 0.0}, []),
         # A gap joins no rests and is none.
         ([PAUSE], {"rest_hours_max": 6}, []),
@@ -194,9 +177,7 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
         ([course(SOME_MISSING)], {"active_share": 2 / 3, "rest_hours_max": 1}, []),
     ],
 )  # fmt: skip
-def test_what_a_course_tells(
-    courses: list[dict[str, np.ndarray]], figures: dict[str, float], untold: Sequence[str]
-) -> None:
+def test_what_a_course_tells(courses, figures: dict[str, float], untold: Sequence[str]) -> None:
     result = told(*courses)
     assert {name: result[name] for name in figures} == pytest.approx(figures) and not set(untold) & set(result)
 
@@ -207,7 +188,7 @@ def test_a_weekend_is_saturday_and_sunday() -> None:
 
 def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_hour() -> None:
     used = [(10 + 4 * (n % 2)) * GIB for n in range(24)]
-    result = told(course([0.5] * 24, memory=used, memory_top=[16 * GIB] * 24))
+    result = told(course([0.5] * 24, memory=used, memory_top=16 * GIB))
     assert result["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01) and result["mem_changes_share"] == 1.0
     assert result["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02) and told(BLIND)["mem_hourly_cv"] > 0
 

@@ -1,8 +1,9 @@
 """Readings that cannot be measurements are missing and reported; rest and light work are no fault, ignorance no
 rest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,15 +19,11 @@ from skuwise.advisor.classify.types import Doubt
 from skuwise.advisor.classify.workloads.sku_lookup import index_gpus
 from skuwise.advisor.core.frame import Frame
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder, at_work
 from skuwise.tests.support.rulebooks import rulebook
 
 NAN = float("nan")
-BLANKS = [
-    base + more
-    for base in (0x7FFFFFF0, 2**31 - 1, 2**32 - 1, 2**47, 2**63, 0x7FFFFFFFFFFFFFF0, 2**64 - 1)
-    for more in (0, 1, 3)
-]
+BLANKS = (0x7FFFFFF0, 2**31 - 1, 2**32 - 1, 2**47, 2**63, 0x7FFFFFFFFFFFFFF0, 2**64 - 1)
 
 
 def sound(frame: Frame, **columns: object) -> tuple[Frame, tuple[Doubt, ...], set[tuple[str, str]]]:
@@ -35,28 +32,19 @@ def sound(frame: Frame, **columns: object) -> tuple[Frame, tuple[Doubt, ...], se
     return soundness.frame, soundness.doubts, {(doubt.metric, doubt.code) for doubt in soundness.doubts}
 
 
-def built(values: Mapping[str, float], *, hours: int = 48, **extra: object) -> Frame:
-    b = FrameBuilder(hours=hours)
-    (uuid,) = b.node()
-    b.use(values, **extra)  # type: ignore[arg-type]
-    b.work("w", [("n1", uuid)])
-    return b.frame()
-
-
 @pytest.fixture(scope="module")
 def training() -> Frame:
     """Made once: `sound` makes a new frame."""
-    return built(TRAINING)
+    return at_work(TRAINING).frame()
 
 
 @pytest.mark.parametrize("values", [FREE, TRAINING, DECODE, HELD])
 def test_what_can_be_measured_is_left_as_it_is(values: Mapping[str, float]) -> None:
-    frame = built(values)
-    soundness = examine(frame)
+    soundness = examine(frame := at_work(values).frame())
     assert (soundness.frame, soundness.doubts) == (frame, ())
 
 
-@pytest.mark.parametrize("blank", BLANKS)
+@pytest.mark.parametrize("blank", [base + more for base in BLANKS for more in (0, 1, 3)])
 @pytest.mark.parametrize("scale", [1.0, 1024.0**2, 1e6])
 def test_a_blank_in_any_unit_is_missing(blank: int, scale: float, training: Frame) -> None:
     value = float(blank) * scale
@@ -80,7 +68,7 @@ def test_what_no_gpu_can_report_is_missing(metric: str, value: float, training: 
 
 
 def test_activity_of_an_instance_above_one_counts_as_one() -> None:
-    clean, _, codes = sound(built({**TRAINING, "sm_active": 2.6}))
+    clean, _, codes = sound(at_work({**TRAINING, "sm_active": 2.6}).frame())
     assert (clean.gpu["sm_active_mean"] == 1.0).all() and codes == {("sm_active", CLIPPED)}
 
 
@@ -117,10 +105,9 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
         ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
     ],
 )
-def test_one_counter_at_zero_while_the_engine_works_is_missing(
-    change: dict[str, float], metric: str | None, code: str | None, says: str
-) -> None:
-    clean, doubts, codes = sound(built({name: v for name, v in {**TRAINING, **change}.items() if v == v}))
+def test_one_counter_at_zero_while_the_engine_works_is_missing(change, metric, code, says: str) -> None:
+    frame = at_work({name: v for name, v in {**TRAINING, **change}.items() if v == v}).frame()
+    clean, doubts, codes = sound(frame)
     assert codes == ({(metric, code)} if metric and code else set())
     for name in ("dram_active", "gpu_util", "tensor_active"):
         gone = clean.gpu[f"{name}_mean"].isna()
@@ -144,19 +131,14 @@ def measured(frame: Frame) -> pd.DataFrame:
 def replaced(frame: Frame, metric: str, how: str) -> Frame:
     """The frame with one metric's values replaced, all along."""
     gpu = frame.gpu.copy()
-    for name in (f"{metric}_mean", f"{metric}_p95", f"{metric}_max"):
-        counted = gpu[name].notna() if name in gpu.columns else None
-        if counted is None or not counted.any():
-            continue
-        first = float(gpu.loc[counted, name].min())
-        value = {"blank": BLANKED, "int-blank": float(0x7FFFFFF0), "zero": 0.0, "last": first, "gone": np.nan}[how]
-        gpu.loc[counted, name] = value
+    for name in {f"{metric}_mean", f"{metric}_p95", f"{metric}_max"} & set(gpu.columns):
+        values = {"blank": BLANKED, "int-blank": float(0x7FFFFFF0), "zero": 0.0, "last": gpu[name].min(), "gone": NAN}
+        gpu[name] = gpu[name].where(gpu[name].isna(), values[how])
     return replace(frame, gpu=gpu)
 
 
 # Healthy GPUs at rest and at light work, written from published levels of power (not from the simulator).
-@dataclass(frozen=True, slots=True)
-class Board:
+class Board(NamedTuple):
     """A kind of GPU: power at rest without a context, with one (lowest and highest), and its limit, in watts."""
 
     sku: str
@@ -182,6 +164,7 @@ class Way:
     """How a GPU is used. `busy`: its engine while it serves; `day`: whether it rests at night; `full`: SM_ACTIVE and
     the other pipes are exported; `util`: GPU_UTIL is."""
 
+    seed: int
     board: Board
     context: float  # watts at rest with the context
     busy: float
@@ -191,23 +174,24 @@ class Way:
     held: bool = True
 
 
-def drawn(rng: np.random.Generator, kind: str) -> Way:
+def drawn(seed: int, kind: str) -> Way:
     """A way of use of this kind: rest, light, poll (probes alone), free."""
+    rng = np.random.default_rng(seed)
     board = BOARDS[int(rng.integers(len(BOARDS)))]
-    option = Way(board, rng.uniform(board.low, board.high), 0.0, full=bool(rng.random() < 0.5))
+    option = Way(seed, board, rng.uniform(board.low, board.high), 0.0, full=bool(rng.random() < 0.5))
     if kind == "light":
         return replace(option, busy=rng.uniform(0.05, 0.3), day=bool(rng.random() < 0.7), util=bool(rng.random() < 0.8))
     if kind == "poll":
         return replace(option, busy=rng.uniform(0.002, 0.04))
-    return replace(option, held=kind != "free", context=board.free if kind == "free" else option.context)
+    return replace(option, held=False, context=board.free) if kind == "free" else option
 
 
-def rows(rng: np.random.Generator, option: Way, *, hours: int) -> dict[str, list[float]]:
+def rows(option: Way) -> dict[str, list[float]]:
     """Hourly columns of a GPU in such use: what a profiler, the driver and the board would say of the same work."""
-    hour = np.arange(hours)
+    rng, hours = np.random.default_rng(option.seed), 48
     level = np.full(hours, option.busy)
     if option.day:
-        level = level * np.clip(0.6 + 0.8 * np.sin(2 * np.pi * hour / 24), 0, None)
+        level = level * np.clip(0.6 + 0.8 * np.sin(2 * np.pi * np.arange(hours) / 24), 0, None)
     level = np.clip(level * (1 + 0.1 * rng.standard_normal(hours)), 0, 1)
     width = rng.uniform(0.2, 0.9)
     power = option.context + level * rng.uniform(0.2, 0.6) * option.board.limit + 0.6 * rng.standard_normal(hours) / 8
@@ -223,49 +207,36 @@ def rows(rng: np.random.Generator, option: Way, *, hours: int) -> dict[str, list
     return {name: list(map(float, values)) for name, values in columns.items() if name not in gone}
 
 
-def one(option: Way, seed: int, *, hours: int = 48, columns: dict[str, list[float]] | None = None) -> Frame:
+def one(option: Way, columns: Mapping[str, Sequence[float]]) -> Frame:
     """A frame of one GPU in such use alone on a node, held by a workload where it is held."""
-    b, board = FrameBuilder(hours=hours), option.board
-    columns = columns or rows(np.random.default_rng(seed), option, hours=hours)
-    (uuid,) = b.node(sku=board.sku, name_of_gpu=board.sku)
-    b.gpus[0] |= {"mem_total_bytes": board.mem_gib * GIB, "power_limit_watts": board.limit}
-    b.gpus[0]["nvlink_bytes_per_second"] = None
-    for n in range(hours):
-        row: dict[str, object] = {
-            "node": "n1", "gpu_uuid": uuid, "gpu_index": 0.0, "ts": START + (n + 1) * HOUR, "interval_seconds": HOUR,
-            "observed_seconds": HOUR, "mem_total_bytes": board.mem_gib * GIB, "power_watts_n": 60.0,
-        }  # fmt: skip
-        b.gpu_rows.append(row | {f"{name}_mean": values[n] for name, values in columns.items()})
+    b, board = FrameBuilder(hours=48), option.board
+    gpus = b.node(sku=board.sku, name_of_gpu=board.sku)
+    memory = {"mem_total_bytes": board.mem_gib * GIB}
+    b.gpus[0] |= {**memory, "power_limit_watts": board.limit, "nvlink_bytes_per_second": None}
+    b.use({}, **memory, power_watts_n=60.0, **{f"{name}_mean": values for name, values in columns.items()})
     if option.held:
-        b.work("w", [("n1", uuid)])
+        b.work("w", [("n1", uuid) for uuid in gpus])
     return b.frame()
 
 
-WAYS = st.builds(
-    lambda seed, kind: (seed, drawn(np.random.default_rng(seed), kind)),
-    st.integers(0, 2**32 - 1), st.sampled_from(["rest", "light", "poll", "free"]),
-)  # fmt: skip
+WAYS = st.builds(drawn, st.integers(0, 2**32 - 1), st.sampled_from(["rest", "light", "poll", "free"]))
 
 
 @given(WAYS)
-def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int, Way]) -> None:
-    seed, replacement = drawn_way
-    frame = one(replacement, seed)
+def test_a_context_at_rest_and_light_work_are_never_faulty(pattern: Way) -> None:
+    frame = one(pattern, rows(pattern))
     result = measured(frame)
     assert not result["fault"].any()
-    if replacement.busy == 0 and replacement.util:
+    if pattern.busy == 0 and pattern.util:
         assert result["idle"].all()
-    assert not examine(frame).doubts or replacement.busy > 0
+    assert not examine(frame).doubts or pattern.busy > 0
 
 
 @given(WAYS, st.sampled_from(METRICS), st.sampled_from(["blank", "int-blank", "zero", "last", "gone"]))
-def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
-    drawn_way: tuple[int, Way], metric: str, how: str
-) -> None:
-    seed, replacement = drawn_way
-    if replacement.busy < 2 * WORKS or not replacement.util:
-        replacement = replace(replacement, busy=2 * WORKS + replacement.busy, util=True, day=False)
-    frame = one(replacement, seed)
+def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(pattern: Way, metric: str, how: str) -> None:
+    if pattern.busy < 2 * WORKS or not pattern.util:
+        pattern = replace(pattern, busy=2 * WORKS + pattern.busy, util=True, day=False)
+    frame = one(pattern, rows(pattern))
     worked = (frame.gpu["gpu_util_mean"] >= WORKS).to_numpy()
     after = measured(replaced(frame, metric, how))
     assert not after["idle"].to_numpy(bool)[worked].any()
@@ -273,10 +244,10 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
 def test_power_that_only_work_explains_is_a_fault(board) -> None:
-    replacement = Way(board, context=(board.low + board.high) / 2, busy=0.0)
-    columns = rows(np.random.default_rng(1), replacement, hours=48)
+    option = Way(1, board, context=(board.low + board.high) / 2, busy=0.0)
+    columns = rows(option)
     columns["power_watts"][10:40] = [0.85 * board.limit + n / 100 for n in range(30)]
-    frame = one(replacement, 1, columns=columns)
+    frame = one(option, columns)
     result = measured(frame)
     assert result["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
     verdicts = judge(frame, rulebook(CATALOG))
@@ -299,37 +270,35 @@ def test_power_that_only_work_explains_is_a_fault(board) -> None:
     ],
 )
 def test_without_the_profiler_rest_is_no_use_at_a_steady_low_power(gpu, power, util, memory, rests) -> None:
-    driver = {"gpu_util": util, "power_watts": power, "mem_used_bytes": 0.0 if memory is None else memory * GIB}
+    shown = {} if memory is None else {"mem_used_bytes": memory * GIB}
     b = FrameBuilder(hours=48)
     b.node(gpus=2, sku=None, name_of_gpu=gpu)
     for row in b.gpus:
         row["power_limit_watts"] = None
-    b.use(driver, uuid="GPU-n1-0")
-    if memory is None:
-        for row in b.gpu_rows:
-            row.update(dict.fromkeys([name for name in row if name.startswith("mem_")]))
+    total = 80 * GIB if shown else NAN
+    b.use({"gpu_util": util, "power_watts": power, **shown}, uuid="GPU-n1-0", mem_total_bytes=total)
     b.use({"gpu_util": 0.9, "power_watts": 300.0, "mem_used_bytes": 40 * GIB}, uuid="GPU-n1-1")
     assert set(measured(b.frame())["idle"].to_numpy(bool)[:48]) == {rests}
 
 
 def test_power_that_moves_is_no_rest_without_the_profiler() -> None:
-    b = FrameBuilder(hours=48)
-    b.node(sku=None, name_of_gpu="NVIDIA GeForce RTX 4090")
+    driver = {"gpu_util": 0.0, "power_watts": 80.0, "mem_used_bytes": 20 * GIB}
+    b = at_work(driver, name="NVIDIA GeForce RTX 4090", wave="power_watts")
     b.gpus[-1]["power_limit_watts"] = None
-    b.use({"gpu_util": 0.0, "power_watts": 80.0, "mem_used_bytes": 20 * GIB}, wave="power_watts")
     assert not measured(b.frame())["idle"].to_numpy(bool)[24:].all()
 
 
 def of_minutes(**columns: object) -> Frame:
     """Four hours of minutes of an unknown GPU with a driver's counters alone: 0 % in every sample, 22 W, repeated."""
-    b = FrameBuilder(hours=4)
-    b.node(sku=None, gpus=8, name_of_gpu="NVIDIA RTX A6000")
-    b.gpus[0]["power_limit_watts"] = None
     values = {"gpu_util": 0.0, "power_watts": 22.0, "mem_used_bytes": 30 * GIB}
-    b.use(values, interval=60.0, observed=1.0)
+    b = at_work(values, hours=4, name="NVIDIA RTX A6000", interval=60.0)
+    b.gpus[0]["power_limit_watts"] = None
     frame = b.frame()
-    still = {f"power_watts_{entry}": 22.0 for entry in ("mean", "p95", "max")}
-    return replace(frame, gpu=frame.gpu.assign(**{**still, **columns}))  # type: ignore[arg-type]
+    return replace(frame, gpu=frame.gpu.assign(**{**all_of("power_watts", 22.0), **columns}))
+
+
+def all_of(metric: str, value: float) -> dict[str, Any]:
+    return {f"{metric}_{column}": value for column in ("mean", "p95", "max")}
 
 
 ONE = np.arange(240) == 120
@@ -342,10 +311,10 @@ ONE = np.arange(240) == 120
         ({"mem_used_bytes_mean": 78 * GIB}, 240),
         ({"gpu_util_max": np.where(ONE, 1.5, 0.0), "gpu_util_mean": np.where(ONE, 1.5 / 60, 0.0)}, 240),
         ({"power_watts_mean": np.where(ONE, 2.0**63, 22.0)}, 239),
-        ({f"power_watts_{entry}": np.nan for entry in ("mean", "p95", "max")}, 0),  # held, by one source alone
-        ({**{f"power_watts_{entry}": np.nan for entry in ("mean", "p95", "max")}, "mem_used_bytes_mean": 1e7}, 240),
-        ({f"gpu_util_{entry}": np.nan for entry in ("mean", "p95", "max")}, 0),  # no activity metric
-        ({f"gpu_util_{entry}": 0.4 for entry in ("mean", "p95", "max")}, 0),
+        (all_of("power_watts", NAN), 0),  # held, by one source alone
+        ({**all_of("power_watts", NAN), "mem_used_bytes_mean": 1e7}, 240),
+        (all_of("gpu_util", NAN), 0),  # no activity metric
+        (all_of("gpu_util", 0.4), 0),
     ],
     ids=["held", "nearly full", "above 1", "blank", "no power, held", "no power, free", "no activity", "in use"],
 )  # fmt: skip

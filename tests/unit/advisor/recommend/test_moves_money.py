@@ -13,7 +13,7 @@ from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.plan.inputs import why_held
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
 from skuwise.advisor.recommend.prediction import percentiles
-from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
+from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support import moves_builders as made
@@ -31,34 +31,15 @@ def test_the_parts_sum_to_node_price_times_hours():
     assert r.total == pytest.approx(336 * (2 * HOUR + PLAIN_HOUR))
     parts = r.workloads + r.shared + r.allocated_idle + r.unallocated + r.drained + r.unobserved
     assert parts == pytest.approx(r.total, rel=1e-3)
-    assert r.shared == pytest.approx(336 * HOUR)
-    assert r.allocated_idle == pytest.approx(100 * PLAIN_HOUR / 8)
-    assert notes == ()
-    costs = {w.name: w.cost_usd for w in with_costs(given, PriceBook(CATALOG))}
-    assert costs["both"] == pytest.approx(336 * HOUR)
+    assert (r.shared, r.allocated_idle) == pytest.approx((336 * HOUR, 100 * PLAIN_HOUR / 8))
+    assert notes == () and with_costs(given, PriceBook(CATALOG))[-1].cost_usd == pytest.approx(336 * HOUR)
 
 
 def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
-    book = PriceBook(CATALOG)
-    paired = fabric_premium(book, node())
+    nodes = node(), node("h", "azure/Standard_ND96isr_H200_v5", region="eastus2")
+    paired, assumed = (fabric_premium(PriceBook(CATALOG), n) for n in nodes)
     assert (paired.assumed, paired.usd_per_hour) == (False, pytest.approx(HOUR - PLAIN_HOUR))
-    assumed = fabric_premium(book, node("h", "azure/Standard_ND96isr_H200_v5", region="eastus2"))
     assert (assumed.assumed, assumed.share) == (True, pytest.approx(0.105 / 1.105))
-
-
-@pytest.mark.parametrize(
-    ("basis", "until", "nodes", "expected"),
-    [
-        ("list", None, 1, ("cash-now", None)),
-        ("list", None, 0, None),
-        ("owned", None, 2, None),
-        ("committed", "2099-01-01", 2, ("cash-at", "2099-01-01")),
-        ("committed", "2020-01-01", 2, ("cash-now", None)),
-        ("reserved", None, 2, None),
-    ],
-)
-def test_cash_only_where_whole_nodes_fall_free_and_nothing_binds(basis, until, nodes, expected):
-    assert cash_of(made.price_of(basis=basis, until=until), nodes, END) == expected
 
 
 HELD = workload("held", ("n1",), kind="idle", gpus=gpus_of("n1", 4))
@@ -68,16 +49,14 @@ HALF = verdicts([node()], [HELD, BUSY], uses=[usage(HELD, u_c=0, u_m=0, g=0, lab
 FREE = verdicts([node()], [], bare_gpus=[made.bare("n1", i) for i in range(8)])
 
 
-BOUND = made.price_of(basis="committed", until="2099-01-01")
-ENDED = made.price_of(basis="committed", until="2026-09-15")  # within the window
-
-
 @pytest.mark.parametrize(
     ("given", "prices", "realisation", "usd"),
     [
         (HALF, [], "capacity-freed", None),
-        (FREE, [BOUND], "cash-at", 50.0),
-        (FREE, [ENDED], "cash-now", 50.0),
+        (FREE, [made.price_of(basis="list")], "cash-now", 50.0),
+        (FREE, [made.price_of(basis="reserved")], "capacity-freed", None),
+        (FREE, [made.price_of(basis="committed", until="2099-01-01")], "cash-at", 50.0),
+        (FREE, [made.price_of(basis="committed", until="2026-09-15")], "cash-now", 50.0),  # within the window
         # Two prices of one node: the lower one, so that no saving rests on the higher.
         (FREE, [made.price_of(usd=50.0), replace(made.price_of(usd=40.0), id="other")], "cash-now", 40.0),
         (FREE, [made.price_of(usd=50.0), made.price_of(usd=40.0, basis="owned")], "capacity-freed", None),
@@ -95,11 +74,11 @@ def test_what_is_released_is_cash_where_whole_nodes_fall_free_and_nothing_binds_
 
 
 def test_a_fleet_of_one_gpu():
-    node_facts = replace(node(sku=None), gpu_count=1, node_sku=None)
+    node_facts = node(sku=None, gpu_count=1)
     free = advice_of(verdicts([node_facts], [], bare_gpus=[made.bare("n1")]))
     (released,) = made.ways(free, "release")
-    assert (released.source.gpu_count, released.saving_usd_per_month) == (1, None)
-    assert released.freed_gpu_hours_per_month == 730
+    figures = released.source.gpu_count, released.saving_usd_per_month, released.freed_gpu_hours_per_month
+    assert figures == (1, None, 730)
     chat = workload(gpus=gpus_of("n1", 1), node_sku=None)
     busy = advice_of(verdicts([node_facts], [chat], uses=[usage(chat)]))
     assert not [r for r in busy.recommendations if not r.blocked_by and r.saving_usd_per_month]
@@ -151,12 +130,10 @@ def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians_and_what_surel
     rng = np.random.default_rng(1)
     skewed = 10_000.0 - 3000.0 * rng.exponential(1.0, 4000)
     gamble = rng.normal(10.0, 2000.0, 4000)
-    assert np.median(gamble) > -100
-    assert np.median(skewed + gamble) < np.median(skewed)
+    assert np.median(gamble) > -100 and np.median(skewed + gamble) < np.median(skewed)
     (left,) = without_losers([skewed, gamble])
     assert left is skewed
-    assert len(without_losers([rng.uniform(100.0, 300.0, 4000) for _ in range(5)])) == 5
-    assert without_losers([]) == []
+    assert len(without_losers([rng.uniform(100.0, 300.0, 4000) for _ in range(5)])) == 5 and without_losers([]) == []
 
 
 SLICES = {
@@ -192,10 +169,8 @@ def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
 def test_a_link_that_evidence_speaks_of_is_not_called_silent(code: str) -> None:
     alone = workload(gpus=gpus_of("n1", 1))
     says = replace(alone, kind=replace(alone.kind, evidence=(CodedText(code, "said"),)))
-    silent = node(fabric=None, nvlink_util_p995=0.004)
-    assert "idle-nvlink" in made.fired(advice_of(verdicts([silent], [alone])))
-    advice = advice_of(verdicts([silent], [says]))
-    assert "idle-nvlink" not in made.fired(advice)
+    quiet, advice = (advice_of(verdicts([node(fabric=None, nvlink_util_p995=0.004)], [w])) for w in (alone, says))
+    assert [("idle-nvlink" in made.fired(given)) for given in (quiet, advice)] == [True, False]
     (note,) = [n for n in advice.notes if n.code == "finding-contradicted"]
     assert note.fields == {"rule": "idle-nvlink", "workload": alone.id, "evidence": code}
 
@@ -214,8 +189,8 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     assert against == ([] if held else ["worked-meanwhile"])
 
 
-def idle_node(**changes: object) -> Verdicts:
-    return verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i, **changes) for i in range(8)])
+def idle_node(gpus: int = 8, **changes: object) -> Verdicts:
+    return verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i, **changes) for i in range(gpus)])
 
 
 def release_of(given: Verdicts) -> Recommendation:
@@ -223,18 +198,17 @@ def release_of(given: Verdicts) -> Recommendation:
     return recommendation
 
 
-def changed(given: Verdicts, name: str, **changes: object) -> Verdicts:
-    nodes = dict(given.inventory.nodes)
-    nodes[name] = replace(nodes[name], **changes)  # type: ignore[arg-type]
+def changed(given: Verdicts, **changes: object) -> Verdicts:
+    """With these facts of every node in the inventory."""
+    nodes = {name: replace(n, **changes) for name, n in given.inventory.nodes.items()}
     return replace(given, inventory=replace(given.inventory, nodes=nodes))
 
 
-def with_gpus(given: Verdicts, name: str, change: dict[str, object], *, only: int | None = None) -> Verdicts:
-    gpus = [
-        replace(gpu, **change) if only is None or n == only else gpu  # type: ignore[arg-type]
-        for n, gpu in enumerate(given.inventory.nodes[name].gpus)
-    ]
-    return changed(given, name, gpus=tuple(gpus))
+def with_gpus(given: Verdicts, change: dict[str, object], only: slice = slice(None)) -> Verdicts:
+    """With these facts of GPUs of the only node."""
+    gpus = list(next(iter(given.inventory.nodes.values())).gpus)
+    gpus[only] = [replace(gpu, **change) for gpu in gpus[only]]
+    return changed(given, gpus=tuple(gpus))
 
 
 def refused(r: Recommendation) -> bool:
@@ -242,17 +216,14 @@ def refused(r: Recommendation) -> bool:
 
 
 def test_a_node_of_which_every_gpu_was_observed_and_idle_is_given_back() -> None:
-    recommendation = release_of(idle_node())
-    assert (recommendation.realisation, recommendation.blocked_by, recommendation.risk) == ("cash-now", (), "very-low")
-    assert recommendation.saving_usd_per_month is not None
+    r = release_of(idle_node())
+    assert (r.realisation, r.blocked_by, r.risk) == ("cash-now", (), "very-low") and r.saving_usd_per_month is not None
 
 
 def test_gpus_that_nobody_observed_keep_their_node() -> None:
     dark = Unobserved("spare", tuple(f"unnamed-{n}" for n in range(6)), "No series names them.", "not-named")
-    given = idle_node()
-    two = given.inventory.nodes["spare"].gpus[:2]
-    given = replace(given, bare=given.bare[:2])
-    advice = advice_of(changed(given, "spare", gpus=two, unobserved=(dark,)))
+    given = idle_node(2)
+    advice = advice_of(changed(given, gpus=given.inventory.nodes["spare"].gpus[:2], unobserved=(dark,)))
     assert not [r for r in advice.recommendations if r.counts] and advice.summary.recoverable_usd_per_month == 0.0
 
 
@@ -267,7 +238,7 @@ NEEDS = [
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        *((with_gpus(idle_node(), "spare", change, only=only), said) for change, said in NEEDS for only in (None, 3)),
+        *((with_gpus(idle_node(), change, slice(*only)), said) for change, said in NEEDS for only in ((8,), (3, 4))),
         (idle_node(busy_hours=12.0), "worked without a workload label"),
         (idle_node(held_hours=300.0), "memory of 8 GPUs"),
     ],
@@ -280,8 +251,7 @@ def test_what_a_release_needs_of_each_gpu(given: Verdicts, said: str) -> None:
 
 @pytest.mark.parametrize("gpus", [8, 4])  # a node to return, GPUs for other work
 def test_pods_that_requested_gpus_keep_their_node_and_are_named(gpus: int) -> None:
-    given = verdicts([node("spare", fabric=None)], bare_gpus=[made.bare("spare", i) for i in range(gpus)])
-    given = changed(given, "spare", unaccounted_pods=("research/train-0", "research/train-1"))
+    given = changed(idle_node(gpus), unaccounted_pods=("research/train-0", "research/train-1"))
     recommendation = release_of(given)
     assert refused(recommendation) and "research/train-0" in recommendation.blocked_by[0].text
     assert recommendation.blocked_by[0].code == "pods-not-named"
@@ -290,45 +260,34 @@ def test_pods_that_requested_gpus_keep_their_node_and_are_named(gpus: int) -> No
 
 
 def test_below_one_percent_the_claim_stands_and_names_the_gap() -> None:
-    recommendation = release_of(with_gpus(idle_node(), "spare", {"hours": 334.0}))
+    recommendation = release_of(with_gpus(idle_node(), {"hours": 334.0}))
     assert not recommendation.blocked_by and "0.6 % of the window has no data." in recommendation.text
 
 
-def demanding(**measured: float) -> Advice:
+def demanding(bandwidth: float) -> Advice:
     """A service on four nodes that needs half of them, by what was measured of it."""
     pods = [workload("api", (n,), id=f"w-api-{n}") for n in ("n1", "n2", "n3", "n4")]
     nodes = [node(w.nodes[0], fabric=made.fabric(util_p995=0.5)) for w in pods]
-    values = {"u_c": 0.05, "u_m": 0.15, "u_n": 0.1, "g": 0.9, **measured}
-    u_c, u_m = values["u_c"], values["u_m"]
-    uses = [usage(w, u_c=u_c, u_m=u_m, u_n=values["u_n"], g=values["g"]) for w in pods]
-    given = verdicts(nodes, pods, uses=uses)
-    for node_facts in nodes:
-        lacking = [name for name, key in (("dram_active", "u_m"), ("tensor_active", "u_c")) if np.isnan(values[key])]
-        measured = {
-            k: v for k, v in given.inventory.nodes[node_facts.node].gpus[0].measured.items() if k not in lacking
-        }
-        given = with_gpus(given, node_facts.node, {"measured": measured})
+    given = verdicts(nodes, pods, uses=[usage(w, u_c=0.05, u_m=bandwidth, u_n=0.1, g=0.9) for w in pods])
+    for gpu in (gpu for n in given.inventory.nodes.values() for gpu in n.gpus):
+        if np.isnan(bandwidth):
+            gpu.measured.pop("dram_active", None)
     return advice_of(given)
 
 
 def test_the_service_whose_bandwidth_is_missing_keeps_its_gpus() -> None:
-    advice, blind = demanding(), demanding(u_m=float("nan"))
+    advice, blind = demanding(0.15), demanding(float("nan"))
     assert [r.counts for r in advice.recommendations if r.action == "reduce-gpus"] == [True]
     for kept in (r for r in blind.recommendations if r.action == "reduce-gpus"):
         assert not kept.counts and any("memory bandwidth" in why.text for why in kept.blocked_by)
     assert blind.summary.recoverable_usd_per_month == 0.0
 
 
-def test_a_service_leaves_no_fabric_that_was_not_observed() -> None:
+@pytest.mark.parametrize("fabric", [None, made.fabric(hours=300.0)])
+def test_a_service_leaves_no_fabric_that_was_not_observed_or_for_a_part_of_the_window_alone(fabric) -> None:
     given = made.founding()
-    blind = replace(given, nodes=tuple(replace(n, fabric=None) for n in given.nodes))
-    advice = advice_of(blind)
+    advice = advice_of(replace(given, nodes=tuple(replace(n, fabric=fabric) for n in given.nodes)))
     assert not [r for r in advice.recommendations if r.counts]
-    assert any(note.code == "fabrics-not-observed" for note in advice.notes)
-
-
-def test_a_fabric_that_was_observed_for_a_part_of_the_window_is_not_called_silent_for_all_of_it() -> None:
-    given = made.founding()
-    part = replace(given, nodes=tuple(replace(n, fabric=made.fabric(hours=300.0)) for n in given.nodes))
-    moved = [r for r in advice_of(part).recommendations if r.action == "move-sku"]
-    assert moved and all(r.blocked_by and not r.counts for r in moved)
+    moved = made.ways(advice, "move-sku")
+    assert moved and all(r.blocked_by for r in moved)
+    assert ("fabrics-not-observed" in {note.code for note in advice.notes}) == (fabric is None)

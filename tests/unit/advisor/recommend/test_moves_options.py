@@ -4,7 +4,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import RestLevel
@@ -25,20 +24,21 @@ from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder
 from skuwise.tests.support.moves_builders import END, PLAIN, catalog, node, usage, use_of, verdicts, ways, workload
 from skuwise.tests.support.rulebooks import rulebook
 
+DRIVER = "580.105.08"
+
 
 def test_a_finished_job_that_does_not_recur_saves_nothing():
     gone = [replace(w, end=END - 3 * 86400) for w in made.founding().workloads[:1]]
-    advice = made.advice_of(made.verdicts([node()], gone))
+    advice = made.advice_of(verdicts([node()], gone))
     assert [f.rule for f in advice.findings] == ["idle-fabric", "over-tier"]
-    assert not advice.recommendations
-    assert advice.summary.recoverable_usd_per_month == 0.0
+    assert not advice.recommendations and advice.summary.recoverable_usd_per_month == 0.0
     assert any(n.code == "work-is-over" for n in advice.notes)
 
 
 def test_a_move_is_credited_only_beyond_the_right_sized_count():
     pods = [workload("api", (f"n{i}",), id=f"w-{i}") for i in range(1, 5)]
     uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.2) for w in pods]
-    advice = made.advice_of(made.verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
+    advice = made.advice_of(verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
     finding = made.found(advice, "too-many-gpus")
     assert {e.metric: e.threshold for e in finding.evidence}["gpus_held"] == 16.0
     assert finding.cost_usd == pytest.approx(2 * 98.32 * 336)
@@ -55,7 +55,8 @@ def begun(hours: float, window_hours: float = 336.0):
     """The recommendations for work that began so long ago, in a window of so many hours: a service on silent fabrics,
     training that starves for one, a job that waits for its input, and a server that rests."""
     start = {"start": END - hours * 3600}
-    seen = {"first_seen": END - window_hours * 3600, "hours_observed": window_hours, "span_hours": window_hours}
+    seen = {"first_seen": END - window_hours * 3600, "hours_observed": window_hours, "span_hours": window_hours,
+            "driver_version": DRIVER}  # fmt: skip
 
     def at(name, sku=made.IB, **ports):
         return node(name, sku, fabric=made.fabric(hours=window_hours, hours_known=window_hours, **ports), **seen)
@@ -67,24 +68,12 @@ def begun(hours: float, window_hours: float = 336.0):
     job = workload("job", ("e1", "e2"), kind="training", node_sku=PLAIN, features={}, bottleneck=starved, **start)
     loads = workload("loads", ("n3",), kind="training", features={}, bottleneck=hungry, **start)
     rests = workload("rests", ("n4",), **start)
-    at_rest = usage(rests, u_c=0.0, u_m=0.0, g=0.0, label="idle")
-    works = (at_rest["ts"] - 1) % 86400 >= 0.75 * 86400
-    at_rest.loc[works, ["u_c", "u_m", "c", "m", "g"]] = 0.5
-    at_rest.loc[works, "bottleneck"] = "compute"
-    uses = [
-        usage(chat, u_n=0.2), usage(job, u_c=0.4, u_i=0.5), usage(loads, u_c=0.3, g=0.4, label="host-input"), at_rest
-    ]  # fmt: skip
+    uses = [usage(chat, u_n=0.2), usage(job, u_c=0.4, u_i=0.5), usage(loads, u_c=0.3, g=0.4, label="host-input")]
     nodes = [at("n1"), at("n2"), at("e1", PLAIN, **slow), at("e2", PLAIN, **slow), at("n3"), at("n4")]
-    nodes = [replace(n, driver_version="580.105.08") for n in nodes]
-    given = made.verdicts(nodes, [chat, job, loads, rests], uses=uses)
-    return made.advice_of(
-        replace(
-            given,
-            window=Window(END - window_hours * 3600, END),
-            inventory=replace(given.inventory, span_seconds=window_hours * 3600),
-            rest_levels=tuple(RestLevel("n4", gpu, "H100-SXM5", 122.0, 72.0, 1.08, 0.19) for gpu in rests.gpus),
-        )
-    ).recommendations
+    given = verdicts(nodes, [chat, job, loads, rests], uses=[*uses, resting(rests)])
+    inventory = replace(given.inventory, span_seconds=window_hours * 3600)
+    window = Window(END - window_hours * 3600, END)
+    return made.advice_of(replace(given, window=window, inventory=inventory, rest_levels=levels("n4"))).recommendations
 
 
 def test_training_that_starves_swaps_with_the_silent_service():
@@ -98,23 +87,18 @@ def test_training_that_starves_swaps_with_the_silent_service():
 def test_the_same_work_has_the_same_monthly_figures_in_a_window_of_one_week_and_of_two():
     def monthly(window_hours):
         return {
-            (r.id, r.action): (r.freed_gpu_hours_per_month, r.saving_usd_per_month, r.energy_saving_kwh_per_month)
+            (r.id, r.action): [
+                r.freed_gpu_hours_per_month,
+                *(of and of.p50 for of in (r.saving_usd_per_month, r.energy_saving_kwh_per_month)),
+            ]
             for r in begun(6 * 24, window_hours)
         }
 
     week, two = monthly(168.0), monthly(336.0)
     assert {action for _, action in week} >= {"fix-first", "swap-placement", "move-sku", "rest-clocks"}
-    assert week.keys() == two.keys()
-    for key, (freed, saving, kwh) in week.items():
-        assert two[key][0] == pytest.approx(freed), key
-        assert (two[key][1] and two[key][1].p50) == pytest.approx(saving and saving.p50), key
-        assert (two[key][2] and two[key][2].p50) == pytest.approx(kwh and kwh.p50), key
+    assert week == {key: pytest.approx(figures) for key, figures in two.items()}
     hours = {r.observed_hours for r in begun(6 * 24) if r.action in ("fix-first", "rest-clocks")}
     assert hours == {168.0}
-
-
-def group_of(w, **use):
-    return groups_of(made.verdicts([node(n) for n in w.nodes], [w], uses=[usage(w, **use)]))[0]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +117,8 @@ def group_of(w, **use):
 def test_gates_close_with_their_reason(changes, use, target, said):
     w = workload(**changes)
     sold = catalog().node(target)
-    reasons = gates(
-        group_of(w, **use), catalog().gpu("H100-SXM5"), catalog().node(made.IB), catalog().gpu(sold.gpu), sold
-    )
+    (group,) = groups_of(verdicts([node(n) for n in w.nodes], [w], uses=[usage(w, **use)]))
+    reasons = gates(group, H100, catalog().node(made.IB), catalog().gpu(sold.gpu), sold)
     assert any(said in r.text for r in reasons), reasons
 
 
@@ -144,10 +127,6 @@ GEMM = use_of(u_c=0.85, u_m=0.30, g=0.98)
 LIGHT = use_of(u_c=0.02, u_m=0.08, g=0.10)
 POWER = load_power_model()
 H100 = catalog().gpu("H100-SXM5")
-
-
-def profile(name):
-    return next(p for p in H100.mig_profiles if p.name(H100.mem_bytes) == name)
 
 
 def test_profiles_are_called_as_the_driver_calls_them():
@@ -160,9 +139,9 @@ def test_profiles_are_called_as_the_driver_calls_them():
     ("use", "phase", "low", "high"), [(GEMM, "training", 0.9 * 132 / 60, 132 / 60), (DECODE, "serving", 1.5, 2.0)]
 )
 def test_compute_follows_real_sms_and_memory_follows_eighths(use, phase, low, high):
-    result = predict_slice(H100, profile("3g.40gb"), use, phase)
-    assert isinstance(result, Prediction)
-    assert low < result.median < high
+    (half,) = [p for p in H100.mig_profiles if p.name(H100.mem_bytes) == "3g.40gb"]
+    result = predict_slice(H100, half, use, phase)
+    assert isinstance(result, Prediction) and low < result.median < high
 
 
 @pytest.mark.parametrize(
@@ -183,17 +162,15 @@ def test_light_work_fits_a_small_slice_and_heavy_work_or_much_memory_none(use, n
 )
 def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it(use, phase, low, high):
     result = predict_clock(use, phase, 0.75)
-    assert isinstance(result, Prediction)
-    assert low < result.median < high
+    assert isinstance(result, Prediction) and low < result.median < high
     assert isinstance(predict_clock(use, phase, 0.3), CodedText)
 
 
 def test_lower_clock_saves_energy_for_memory_bound_work_alone():
     bound = use_of(u_c=0.10, u_m=0.95, g=0.99)
     result = lower_clock(bound, "serving", Draw(300, 80), POWER)
-    assert isinstance(result, ClockMove)
-    assert result.saves and result.clock_share < 1 and result.joules_ratio < 0.95
-    assert result.prediction.interval.p90 <= 1.05
+    assert isinstance(result, ClockMove) and result.saves and result.clock_share < 1
+    assert result.joules_ratio < 0.95 and result.prediction.interval.p90 <= 1.05
     assert lower_clock(GEMM, "training", Draw(650, 80), POWER) is None
     # A100 serving at 1110 of 1410 MHz, as published: a fifth less at the peak.
     for share, watts in ((1110 / 1410, 320), (1.0, 400)):
@@ -206,18 +183,15 @@ def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():
     assert isinstance(predict_count(use, "training", 1, 2), CodedText)
 
 
-DRIVER = "580.105.08"
 KIND = "rest-clocks"
 
 
-def resting(w, share=0.75, held=122.0):
+def resting(w, share=0.75):
     """Use of a service that stands idle in the first `share` of every day."""
     table = usage(w)
     idle = (table["ts"] - 1) % 86400 < share * 86400
-    table["bottleneck"] = np.where(idle, "idle", table["bottleneck"])
-    table["power_watts"] = np.where(idle, held, table["power_watts"])
-    for name in ("u_c", "u_m", "c", "m", "g"):
-        table[name] = np.where(idle, 0.0, table[name])
+    table.loc[idle, ["bottleneck", "power_watts"]] = ["idle", 122.0]
+    table.loc[idle, ["u_c", "u_m", "c", "m", "g"]] = 0.0
     return table
 
 
@@ -233,15 +207,14 @@ def rest_advice(rest, *, driver=DRIVER, share=0.75, prices=(), power=(), kind="o
 
 
 def test_the_difference_of_its_own_levels_over_its_rest_is_what_a_month_saves():
-    (recommendation,) = ways(rest_advice(levels()), KIND)
+    (r,) = ways(rest_advice(levels()), KIND)
     hours = 8 * 730 * 0.75 * (made.DAYS * 24 - 1) / (made.DAYS * 24)
     most = 50.0 * hours / 1000
-    kwh = recommendation.energy_saving_kwh_per_month
+    kwh = r.energy_saving_kwh_per_month
     assert RECOVERED[0] * most * 0.99 <= kwh.p10 <= kwh.p50 <= kwh.p90 <= most * 1.01
-    assert (recommendation.blocked_by, recommendation.saving_usd_per_month) == ((), None)
-    assert recommendation.realisation == "energy"
-    assert "CUDA_DISABLE_PERF_BOOST=1" in recommendation.text
-    (late,) = [reason for reason in recommendation.would_change_if if reason.code == "first-request-after-rest"]
+    assert (r.blocked_by, r.saving_usd_per_month, r.realisation) == ((), None, "energy")
+    assert "CUDA_DISABLE_PERF_BOOST=1" in r.text
+    (late,) = [reason for reason in r.would_change_if if reason.code == "first-request-after-rest"]
     assert late.fields == {"extra_seconds_low": 0.15, "extra_seconds_high": 0.22}
 
 
@@ -259,9 +232,8 @@ def test_the_difference_of_its_own_levels_over_its_rest_is_what_a_month_saves():
     ],
 )
 def test_what_is_not_known_and_a_driver_without_the_variable_block_it(driver, seen, code):
-    (recommendation,) = ways(rest_advice(levels(**seen), driver=driver), KIND)
-    assert [reason.code for reason in recommendation.blocked_by] == [code]
-    assert recommendation.energy_saving_kwh_per_month is None
+    (r,) = ways(rest_advice(levels(**seen), driver=driver), KIND)
+    assert ([reason.code for reason in r.blocked_by], r.energy_saving_kwh_per_month) == ([code], None)
 
 
 def test_free_gpus_of_its_kind_stand_for_one_that_was_never_free():

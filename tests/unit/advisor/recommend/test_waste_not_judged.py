@@ -22,7 +22,7 @@ from skuwise.advisor.recommend.waste import find_waste
 from skuwise.advisor.show.writers.formats import render
 from skuwise.tests.support import moves_builders as made
 from skuwise.tests.support.moves_builders import END, advice_of, bare, fired, gpus_of, node, usage, verdicts, workload
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.rulebooks import rulebook, rules_folder
 from skuwise.tests.support.schemas import validate
 
 MEASURED = {"engine_active": 0.9, "cpu": 0.1, "mem_flat": 0.0}
@@ -48,10 +48,6 @@ def decoding(compute=0.0, **features):
     return seen(features={"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, **features}, bottleneck=bound, **sku,
                 host={"sku": sku["node_sku"], "provider": "aws", "region": "us-east-1", "gpu_sku": "L40S"},
                 gpus=gpus_of("n1", 1), use={"u_m": 0.8, "memory": 0.3})  # fmt: skip
-
-
-def code(given, rule) -> list[str]:
-    return [not_judged.reason.code for not_judged in advice_of(given).not_judged if not_judged.rule == rule]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +97,7 @@ def code(given, rule) -> list[str]:
     ],
 )  # fmt: skip
 def test_what_a_rule_cannot_know_is_not_judged_with_the_reason(rule, given, said):
-    assert code(given, rule) == said
-
-
-def counts(advice, rule) -> tuple[int, int, int]:
-    (entry,) = [j for j in advice.judged if j.rule == rule]
-    return entry.flagged, entry.clean, entry.not_judged
+    assert [not_judged.reason.code for not_judged in advice_of(given).not_judged if not_judged.rule == rule] == said
 
 
 def test_those_of_one_reason_are_told_together_with_their_gpus():
@@ -115,13 +106,14 @@ def test_those_of_one_reason_are_told_together_with_their_gpus():
     (not_judged,) = [n for n in advice.not_judged if n.rule == "idle-nvlink"]
     assert (not_judged.nodes, not_judged.workloads) == (("n1",), ("w-a", "w-b"))
     assert (not_judged.gpu_count, not_judged.usd_per_month) == (4, None)
-    (rule_verdicts,) = [j for j in advice.judged if j.rule == "idle-nvlink"]
-    assert (rule_verdicts.flagged, rule_verdicts.clean, rule_verdicts.not_judged) == (0, 0, 2)
+    (judged,) = [j for j in advice.judged if j.rule == "idle-nvlink"]
+    assert (judged.flagged, judged.clean, judged.not_judged) == (0, 0, 2)
 
 
 KINDS = st.sampled_from(["training", "online-inference", "batch-inference", "interactive", "idle", "unknown"])
 LABELS = st.sampled_from(["hbm-bandwidth", "compute", "network", "latency", "unknown", "idle"])
 SHARES = st.one_of(st.just(math.nan), st.floats(0.0, 1.0))
+FEATURES = st.sampled_from([{}, {"fault_share": 0.3}, {"engine_active": 0.0}, {"engine_active": 0.9}])
 
 
 @st.composite
@@ -129,18 +121,15 @@ def fleets(draw):
     nodes, runs, free, idle = [], [], [], {}
     for n in range(draw(st.integers(1, 3))):
         name, hours = f"n{n}", draw(st.sampled_from([0.0, 20.0, 336.0]))
-        changes = {"nvlink_util_p995": draw(st.sampled_from([None, 0.0, 0.5]))}
-        if draw(st.booleans()):
-            changes["fabric"] = None
-        nodes.append(node(name, draw(st.sampled_from([None, made.IB, made.PLAIN])), hours_observed=hours, **changes))
+        changes = {"nvlink_util_p995": draw(st.sampled_from([None, 0.0, 0.5])), "hours_observed": hours}
+        changes |= draw(st.sampled_from([{}, {"fabric": None}]))
+        nodes.append(node(name, draw(st.sampled_from([None, made.IB, made.PLAIN])), **changes))
         for _ in range(draw(st.integers(0, 2))):
             features = {"mem_flat": draw(st.sampled_from([0.0, 1.0])), "cpu": 0.1}
-            features |= draw(
-                st.sampled_from([{}, {"fault_share": 0.3}, {"engine_active": 0.0}, {"engine_active": 0.9}])
-            )
             w = workload(
-                f"w{draw(st.integers(0, 3))}", (name,), id=f"id-{len(runs)}", kind=draw(KINDS), features=features,
-                gpus=gpus_of(name, draw(st.integers(1, 8))), shared=draw(st.booleans()),
+                f"w{draw(st.integers(0, 3))}", (name,), id=f"id-{len(runs)}", kind=draw(KINDS),
+                features=features | draw(FEATURES), gpus=gpus_of(name, draw(st.integers(1, 8))),
+                shared=draw(st.booleans()),
                 start=END - draw(st.sampled_from([2, 20, 336])) * 3600,
                 bottleneck=BottleneckVerdict("x", 0.9, {draw(LABELS): 1.0}),
             )  # fmt: skip
@@ -159,9 +148,7 @@ def fleets(draw):
 def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(given):
     book = rulebook(made.catalog())
     fleet = fleet_of(given, book, END, 1)
-    counted = {
-        rule_verdicts.rule: rule_verdicts for rule_verdicts in find_waste(fleet, book.exceptions, book.custom).judged
-    }
+    counted = {judged.rule: judged for judged in find_waste(fleet, book.exceptions, book.custom).judged}
     for rule in RULES:
         spoken = []
         for outcome in rule.find(fleet):
@@ -175,8 +162,8 @@ def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(give
         assert len(spoken) == len(set(spoken))
         if isinstance(rule, WorkloadRule):
             assert set(spoken) == {group.series_id for group in rule.scope(fleet)}
-        rule_verdicts = counted[rule.id]
-        assert rule_verdicts.flagged + rule_verdicts.clean + rule_verdicts.not_judged == len(spoken)
+        judged = counted[rule.id]
+        assert judged.flagged + judged.clean + judged.not_judged == len(spoken)
 
 
 RULE = """id: slow-input
@@ -193,55 +180,44 @@ SLOW = {"cpu": 0.9, "power_watts": 250.0}
 
 
 def advice(given, root: Path, files: dict[str, str] | None = None) -> Advice:
-    for name, text in (files or {}).items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    book = replace(load_rulebook(root, None, END), catalog=made.catalog())
+    book = replace(load_rulebook(rules_folder(root, files or {}), None, END), catalog=made.catalog())
     return reason_on(given, book, END, 1, source={"kind": "sqlite"}).advice
 
 
-def train(features=SLOW, **changes):
-    return workload("job", kind="training", features=features, **changes)
-
-
-def one(w):
+def train(features=SLOW, kind="training", **changes):
+    w = workload("job", kind=kind, features=features, **changes)
     return verdicts([node()], [w], uses=[usage(w, u_c=0.3, u_m=0.3, label="compute")])
 
 
 def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_money(tmp_path):
-    answer = advice(one(train()), tmp_path, {"custom/a.yaml": RULE})
+    answer = advice(train(), tmp_path, {"custom/a.yaml": RULE})
     finding = made.found(answer, "custom/slow-input")
-    assert [(e.metric, e.value, e.threshold, e.unit) for e in finding.evidence] == [
-        ("cpu", 0.9, 0.8, "ratio"),
-        ("power_watts", 250.0, 300.0, "watts"),
-    ]
+    evidence = [(e.metric, e.value, e.threshold, e.unit) for e in finding.evidence]
+    assert evidence == [("cpu", 0.9, 0.8, "ratio"), ("power_watts", 250.0, 300.0, "watts")]
     assert finding.text == "The training job job (ann): CPUs 90 % busy at 250 watts."
     assert (finding.severity, finding.cost_usd, finding.gpu_hours) == ("medium", None, 8 * 336)
     assert [reason.text for reason in finding.would_change_if] == ["The loader is given more than 8 cores."]
-    without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
-    assert answer.summary == without.summary
-    assert answer.recommendations == without.recommendations
+    without = advice(train(), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
+    assert (answer.summary, answer.recommendations) == (without.summary, without.recommendations)
     validate(json.loads(render(answer, "json")), "advice")
 
 
 @pytest.mark.parametrize(
-    "w",
+    "given",
     [
         train({"cpu": 0.9}),
         train({**SLOW, "cpu": 0.8}),
         train({**SLOW, "fault_share": 0.5}),
         train(shared=True),
-        workload("job", kind="unknown", features=SLOW),
+        train(kind="unknown"),
     ],
 )
-def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
-    assert "custom/slow-input" not in fired(advice(one(w), tmp_path, {"custom/a.yaml": RULE}))
+def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, given):
+    assert "custom/slow-input" not in fired(advice(given, tmp_path, {"custom/a.yaml": RULE}))
 
 
-def silent(**changes):
-    w = workload(**changes)
-    return verdicts([node(fabric=made.fabric(util_p995=0.0008))], [w], uses=[usage(w, u_n=0.2)])
+def silent(*works):
+    return verdicts([node(fabric=made.fabric(util_p995=0.0008))], works, uses=[usage(w, u_n=0.2) for w in works])
 
 
 def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_path):
@@ -249,11 +225,11 @@ def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_pat
         "teams/strict/waste/idle-fabric.yaml": "id: idle-fabric\nthresholds: {util_p995_max: {value: 0.0005}}\n",
         "teams/strict/team.yaml": "namespace: [strict]\n",
     }
-    assert "idle-fabric" in fired(advice(silent(), tmp_path, files))
-    assert "idle-fabric" not in fired(advice(silent(owner=Owner(namespace="strict")), tmp_path))
-    both = [workload("a", shared=True), workload("b", shared=True, owner=Owner(namespace="strict"))]
-    given = verdicts([node(fabric=made.fabric(util_p995=0.0008))], both, uses=[usage(w, u_n=0.2) for w in both])
-    assert "idle-fabric" not in fired(advice(given, tmp_path))
+    strict = workload("b", owner=Owner(namespace="strict"))
+    assert "idle-fabric" in fired(advice(silent(workload()), tmp_path, files))
+    assert "idle-fabric" not in fired(advice(silent(strict), tmp_path))
+    both = silent(workload("a", shared=True), replace(strict, shared=True))
+    assert "idle-fabric" not in fired(advice(both, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +244,7 @@ def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_pat
 )
 def test_an_exception_silences_a_rule_and_says_so(tmp_path, changes, exceptions, why):
     files = {"exceptions.yaml": f"exceptions:\n  {exceptions}\n"} if exceptions else {"waste/a.yaml": "id: idle\n"}
-    answer = advice(silent(**changes), tmp_path, files)
+    answer = advice(silent(workload(**changes)), tmp_path, files)
     assert ("idle-fabric" in fired(answer)) is (why is None)
     said = [n for n in answer.notes if n.code == "silenced-by-exception" and n.fields["rule"] == "idle-fabric"]
     assert len(said) == (why is not None)
