@@ -194,7 +194,7 @@ def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(datab
     stored = read_frame([database], since_seconds=SECONDS)
     truth = by_gpu(judged(stored))
     gpus = sorted(truth)
-    series = list(exporter_series([database], stored.window))
+    series = exporter_series([database], stored.window)
 
     def read(series: Iterable[Series]) -> Advice:
         return judged(read_series(engine, tmp_path / "engine", series, NOW + 600, SECONDS))
