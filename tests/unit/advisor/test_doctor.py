@@ -213,32 +213,6 @@ def test_advise_names_missing_prices_regions_and_fabrics(
     assert [gap["code"] for gap in gaps] == ["no-network", "node-sku-unknown", "no-price"]
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("doctor") / "small.db"
-    nodes = ("h100-ib-serve-01", "h100-eth-train-01", "a100-ib-spare-01", "l40s-serve-01")
-    simulate("small", path, days=2, until=UNTIL, minutes_seconds=3600, nodes=nodes)
-    return path
-
-
-@pytest.mark.parametrize("source", ["founding", "small"])
-@pytest.mark.parametrize("since", ["2d", "20h"])
-def test_doctor_decides_as_advise_on_simulated_fleets(source, since, request, capsys) -> None:
-    path = str(request.getfixturevalue(source))
-    assert main(["advise", "--no-ledger", "--db", path, "--since", since, "--format", "json"]) == 0
-    advice = json.loads(capsys.readouterr().out)
-    doctor, summary = document_databases(capsys, "--db", path, "--since", since), advice["summary"]
-    dark = sum(len(node["gpus"]) for node in summary["unobserved"])
-    assert doctor["summary"]["gpu_count"] == summary["gpu_count"]
-    assert doctor["summary"]["observed_gpu_count"] == summary["gpu_count"] - dark
-    assert doctor["verdicts"]["waste_ready_gpus"] == summary["judged_gpu_count"]
-    assert ("too-little-data" in {gap["code"] for gap in doctor["gaps"]}) == (since == "20h")
-    observed = {use["node"] for use in advice["fabrics"] if use["unseen"] is None and use["kind"] == "InfiniBand"}
-    assert next(m for m in doctor["metrics"] if m["metric"] == "infiniband")["having"] == len(observed)
-    prices = {(price["sku"], price["usd_per_hour"]) for price in advice["prices"]}
-    assert {(node["node_sku"], node["usd_per_hour"]) for node in doctor["nodes"]} <= prices
-
-
 FIELDS = {name: gauge.measure for gauge in DCGM_GAUGES for name in gauge.names}
 COLUMNS = {"engine": "gpu_util"}
 

@@ -1,6 +1,6 @@
 """Work without labels: GPUs of a node that are busy at the same times become workloads, which wait for an owner."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -79,22 +79,37 @@ def test_gpus_that_begin_and_end_within_one_sample_are_one_workload(
     assert [pytest.approx(entry[1:]) for entry in reported] == [element[1:] for element in expected]
 
 
-def test_hours_serve_where_no_minutes_are_told_and_memory_counts_as_use() -> None:
+GPUS = tuple(f"GPU-n1-{n}" for n in range(4))
+ALL_ALONG = [(TRAINING, HOURS), (TRAINING, HOURS), (HELD, HOURS), (FREE, HOURS)]
+
+
+@pytest.mark.parametrize(
+    ("loads", "works", "expected"),
+    [
+        # Memory counts as use.
+        (
+            [(TRAINING, 20), (HELD, 20), (DECODE, 30), (FREE, HOURS)], [],
+            [(GPUS[:2], 0, 20), (GPUS[2:3], 0, 30)],
+        ),
+        # GPUs busy for the whole window are one workload if all worked, or none did.
+        (ALL_ALONG, [], [(GPUS[:2], 0, HOURS), (GPUS[2:3], 0, HOURS)]),
+        # What somebody holds stays theirs, used or not.
+        (ALL_ALONG, [(0, "process", 0, HOURS), (2, "allocation", 0, HOURS)], [(GPUS[1:2], 0, HOURS)]),
+        # Work before and after a named job is apart.
+        ([(TRAINING, HOURS)], [(0, "process", 10, 20)], [(GPUS[:1], 0, 9), (GPUS[:1], 21, HOURS)]),
+    ],
+)  # fmt: skip
+def test_hours_serve_where_minutes_are_missing(
+    loads: Sequence[tuple[Mapping[str, float], int]], works: Sequence[tuple[int, str, int, int]], expected: list
+) -> None:
+    """`loads`: what each GPU does, and up to which hour; `works`: GPU, basis and hours of named workloads."""
     builder = FrameBuilder(hours=HOURS)
-    uuids = builder.node(gpus=4)
-    for uuid, values, end in ((uuids[0], TRAINING, 20), (uuids[1], HELD, 20), (uuids[2], DECODE, 30)):
+    for uuid, (values, end) in zip(builder.node(gpus=len(loads)), loads, strict=True):
         builder.use(values, uuid=uuid, end=end)
         builder.use(FREE, uuid=uuid, start=end)
-    builder.use(FREE, uuid=uuids[3])
-    assert found(inferred(builder.frame())) == [((uuids[0], uuids[1]), 0, 20), ((uuids[2],), 0, 30)]
-
-
-def test_gpus_busy_for_the_whole_window_are_one_workload_if_all_worked_or_none() -> None:
-    builder = FrameBuilder(hours=HOURS)
-    uuids = builder.node(gpus=4)
-    for uuid, values in zip(uuids, (TRAINING, TRAINING, HELD, FREE), strict=True):
-        builder.use(values, uuid=uuid)
-    assert found(inferred(builder.frame())) == [((uuids[0], uuids[1]), 0, HOURS), ((uuids[2],), 0, HOURS)]
+    for gpu, basis, start, end in works:
+        builder.work(f"w{gpu}", [("n1", GPUS[gpu])], start=start, end=end, basis=basis)
+    assert found(inferred(builder.frame())) == expected
 
 
 def test_minutes_go_on_where_the_hours_end() -> None:
@@ -104,26 +119,6 @@ def test_minutes_go_on_where_the_hours_end() -> None:
     late = minutes_of("n1", uuid, [(24, 40.25)])
     half = DeviceSeries("n1", uuid, late.ts[24 * 60 :], 60.0, late.use[24 * 60 :], late.mem_used_bytes[24 * 60 :])
     assert found(inferred(builder.frame(), [half])) == [((uuid,), 0, pytest.approx(40.25))]
-
-
-def test_what_somebody_holds_stays_theirs_used_or_not() -> None:
-    builder = FrameBuilder(hours=HOURS)
-    gpus = [("n1", uuid) for uuid in builder.node(gpus=4)]
-    for _, uuid in gpus[:2]:
-        builder.use(TRAINING, uuid=uuid)
-    builder.use(HELD, uuid=gpus[2][1])
-    builder.use(FREE, uuid=gpus[3][1])
-    builder.work("w1", gpus[:1], basis="process")
-    builder.work("w2", gpus[2:3], basis="allocation")
-    assert found(inferred(builder.frame())) == [((gpus[1][1],), 0, HOURS)]
-
-
-def test_work_before_and_after_a_named_job_is_apart() -> None:
-    builder = FrameBuilder(hours=HOURS)
-    (uuid,) = builder.node()
-    builder.use(TRAINING)
-    builder.work("w1", [("n1", uuid)], start=10, end=20)
-    assert found(inferred(builder.frame())) == [((uuid,), 0, 9), ((uuid,), 21, HOURS)]
 
 
 def test_a_gpu_that_is_divided_is_its_instances_each_by_itself() -> None:
