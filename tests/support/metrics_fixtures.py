@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,9 @@ Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 @contextlib.contextmanager
-def serving(answer: str | bytes | Handler, host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
+def serving(
+    answer: str | bytes | Handler, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, list[str]]]:
     """A real HTTP server on loopback: its address, and the paths that were asked for. `answer` may be a handler."""
     asked: list[str] = []
 
@@ -35,14 +38,20 @@ def serving(answer: str | bytes | Handler, host: str = "127.0.0.1") -> Iterator[
             self.end_headers()
             self.wfile.write(body)
 
+        def do_POST(self) -> None:
+            self.do_GET()
+
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer((host, 0), _Handler)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign] - a client that hangs up
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield f"http://{host}:{server.server_address[1]}/metrics", asked
+        yield f"http{'s' if tls else ''}://{host}:{server.server_address[1]}/metrics", asked
     finally:
         server.shutdown()
         server.server_close()

@@ -85,10 +85,8 @@ def test_the_controller_is_the_owner_of_several() -> None:
 
 
 def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
-    rows = [
-        ({"cluster": c, "namespace": "ml", "pod": "a", "uid": c, "created_by_kind": "Job", "created_by_name": c}, 1.0)
-        for c in ("eu", "us")
-    ]
+    pod = {"namespace": "ml", "pod": "a", "created_by_kind": "Job"}
+    rows = [({**pod, "cluster": name, "uid": name, "created_by_name": name}, 1.0) for name in ("eu", "us")]
     owners = ask(Server({"kube_pod_info": rows}), "a")
     assert [owners.cluster_of(cluster, "ml", "a") for cluster in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
 
@@ -108,10 +106,7 @@ def life(pod: str, uid: str | None, hour: float | None, owner: PodOwner | None, 
 
 
 def became(uses: list[dict[str, object]], *pods: Pod) -> pd.DataFrame:
-    by_name: dict[tuple[str, str, str], tuple[Pod, ...]] = {}
-    for pod in pods:
-        key = ("", "ml", pod.name)
-        by_name[key] = (*by_name.get(key, ()), pod)
+    by_name = {("", "ml", pod.name): tuple(other for other in pods if other.name == pod.name) for pod in pods}
     return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID, (), {})
 
 
@@ -160,10 +155,8 @@ def test_an_exporters_daemonset_owns_no_work(
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     rows = [use("a", 0, 3), use("b", 0, 3, "GPU-1"), {**use("j", 0, 3, "GPU-2"), "scheduler": "slurm", "pod": None}]
-    results = became(rows, life("a", "u", 0, None))
-    assert sorted(results["workload_id"]) == sorted(
-        [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
-    )
+    ids = became(rows, life("a", "u", 0, None))["workload_id"]
+    assert set(ids) == {workload_id("", "kubernetes", "u"), *(row["workload_id"] for row in rows[1:])} and len(ids) == 3
 
 
 def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
@@ -237,9 +230,9 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
     (verdict,) = judge(frame, rulebook()).workloads
     assert (verdict.name, verdict.owner.user, verdict.owner.account) == ("train-7", "ann", "vision")
     about = verdict.scheduled
-    assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
-        "22", "20", "7", "main", "high", "COMPLETED",
-    )  # fmt: skip
+    array = about.array_job_id, about.array_task_id
+    assert (about.job_id, array, about.partition, about.qos) == ("22", ("20", "7"), "main", "high")
+    assert about.state == "COMPLETED"
     assert about.restarts == 1 and spans(frame) == [("train-7", 0.0, pytest.approx(10.01))]
     assert (row["first_seen"], row["last_seen"]) == (job.started_at, job.ended_at) and frame.notes == ()
 

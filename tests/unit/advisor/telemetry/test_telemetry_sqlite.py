@@ -32,26 +32,18 @@ def _writing(folder: Path) -> Iterator[NodeWriter]:
         yield _node(writer)
 
 
-def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], name: str = "n1", sm: float = 0.5) -> None:
+def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], sm: float = 0.5) -> None:
+    values = {"gpu_util": 0.9, "sm_active": sm, "tensor_active": 0.25, "power_watts": 300.0, "throttle_reasons": 4.0}
+    fabric = {"mlx5_0/1": {"tx_bytes_per_second": 0.2 * RATE, "rx_bytes_per_second": 0.1 * RATE}}
     for second in seconds:
-        values = {
-            "gpu_util": 0.9,
-            "sm_active": sm,
-            "tensor_active": 0.25,
-            "power_watts": 300.0,
-            "throttle_reasons": 4.0,
-        }
-        traffic = {"tx_bytes_per_second": 0.2 * RATE, "rx_bytes_per_second": 0.1 * RATE}
-        node.add_tick(
-            Tick(start + second, 1.0, {f"GPU-{name}": values}, {"mlx5_0/1": traffic}, {"mlx5_0/1": "ACTIVE"},
-                 {"cpu_util": 0.3})
-        )  # fmt: skip
+        at = start + second
+        node.add_tick(Tick(at, 1.0, {"GPU-n1": values}, fabric, {"mlx5_0/1": "ACTIVE"}, {"cpu_util": 0.3}))
 
 
 def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) -> None:
     bins = [0.0] * len(BIN_EDGES)
     bins[-3] = 3600.0
-    columns = ("ts", "device", "observed_seconds", *(f"sm_active_{entry}" for entry in ("mean", "p95", "max")),
+    columns = ("ts", "device", "observed_seconds", "sm_active_mean", "sm_active_p95", "sm_active_max",
                "tensor_active_bins")  # fmt: skip
     rows = [(start + (n + 1) * HOUR, f"GPU-{name}", 3600.0, 0.5, 0.75, 1.0, bins) for n in range(count)]
     node.put_rollups("gpu_hour", columns, rows)
@@ -82,9 +74,8 @@ def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) 
     frame = read_frame([tmp_path])
     assert len(frame.gpu) == 24 + 30 + 2
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(24 * 3600 + 1800 + 90)
-    assert frame.gpu["ts"].is_unique and frame.gpu["tensor_active_bins"].iloc[-1] is None
-    assert frame.gpu["tensor_active_bins"].iloc[0].shape == (len(BIN_EDGES),)
-    assert frame.gpu["tensor_active_bins"].iloc[0].sum() == 3600
+    first, *_, last = frame.gpu["tensor_active_bins"]
+    assert frame.gpu["ts"].is_unique and last is None and first.shape == (len(BIN_EDGES),) and first.sum() == 3600
     assert frame.gpu["sm_active_p95"].iloc[0] == pytest.approx(0.75)
 
 
