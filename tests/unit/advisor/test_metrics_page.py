@@ -73,28 +73,23 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
     served = SitePage(advice, lambda: states, lambda: None)
     now = fleet().generated_at
     monkeypatch.setattr("time.time", lambda: now)
-
-    def look() -> Series:
-        return series(served)
-
-    assert look() == {}
+    assert series(served) == {}
     advice.write_text(render(fleet(), "json"))
     with states[0].writing() as db:
         commit(db, opened(sighting(), now=NOW))
-    page_series = look()
+    page_series = series(served)
     assert page_series["skuwise_advice_readable"] == [({}, 1.0)] and page_series["skuwise_fleet_gpus"] == [({}, 96.0)]
     assert len(page_series["skuwise_finding_info"]) == 6 and len(page_series["skuwise_incident_info"]) == 1
     for damaged in ('{"schema": "skuwise.advice/1", ', '{"schema": "x/1"}', "[]"):
         advice.write_text(damaged)
         for _ in range(2):
-            page_series = look()
-        assert page_series["skuwise_advice_readable"] == [({}, 0.0)] and page_series["skuwise_fleet_gpus"] == [
-            ({}, 96.0)
-        ]
+            page_series = series(served)
+        assert page_series["skuwise_advice_readable"] == [({}, 0.0)]
+        assert page_series["skuwise_fleet_gpus"] == [({}, 96.0)]
         assert capsys.readouterr().err.count("advice.json cannot be read") == 1
     now += 2 * 86400
-    assert "skuwise_workload_info" not in look() and look()["skuwise_advice_stale"] == [({}, 1.0)]
+    assert "skuwise_workload_info" not in series(served) and series(served)["skuwise_advice_stale"] == [({}, 1.0)]
     states[1].path.write_bytes(b"no database" * 500)
-    page_series = look()
+    page_series = series(served)
     # Unknown is not "none is open".
     assert page_series["skuwise_incident_file_readable"] == [({}, 0.0)] and "skuwise_incident_open" not in page_series

@@ -146,9 +146,8 @@ def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name, kind, gang, o
 
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
     workloads = named(frame, "llama")
-    assert list(workloads["workload_id"]) == [
-        gang_id("", "ml", "PyTorchJob", "llama", f"u-{suffix}-0") for suffix in ("py", "py2")
-    ]
+    ids = [gang_id("", "ml", "PyTorchJob", "llama", f"u-{suffix}-0") for suffix in ("py", "py2")]
+    assert list(workloads["workload_id"]) == ids
     assert workloads["series_id"].nunique() == 1
     for key, start in zip(workloads["workload_id"], (2, 9 + 1 / 60), strict=True):
         uses = frame.uses[frame.uses["workload_id"] == key]

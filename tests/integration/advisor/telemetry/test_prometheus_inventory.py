@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import Verdicts
-from skuwise.advisor.classify.workloads.inventory import Inventory
 from skuwise.advisor.core.frame import Frame
 from skuwise.tests.server_metrics.exposition import BUSY as VALUES
 from skuwise.tests.server_metrics.exposition import INSTANCE as OF_INSTANCES
@@ -63,14 +62,7 @@ def strange(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return frame, judge(frame, rulebook())
 
 
-@pytest.fixture(scope="module")
-def inventory(strange: tuple[Frame, Verdicts]) -> Inventory:
-    return strange[1].inventory
-
-
-def test_a_gpu_that_lacks_a_metric_loses_what_that_metric_tells_and_nothing_else(
-    strange: tuple[Frame, Verdicts],
-) -> None:
+def test_a_gpu_that_lacks_a_metric_lacks_nothing_else(strange: tuple[Frame, Verdicts]) -> None:
     frame, verdicts = strange
     node = verdicts.inventory.nodes["lacking"]
     assert len(node.observed) == len(VALUES) == node.gpu_count
@@ -80,10 +72,10 @@ def test_a_gpu_that_lacks_a_metric_loses_what_that_metric_tells_and_nothing_else
     assert frame.gpu.loc[frame.gpu["gpu_uuid"] == "GPU-PROF_DRAM_ACTIVE", "dram_active_mean"].isna().all()
 
 
-def test_a_gpu_that_any_one_series_names_exists(inventory: Inventory) -> None:
+def test_a_gpu_that_any_one_series_names_exists(strange: tuple[Frame, Verdicts]) -> None:
     silent = ("only-DEV_GPU_TEMP", "only-DEV_FB_FREE", "n-blank")
     for name in (*(f"only-{name[8:]}" for name in VALUES), "n-blank"):
-        node = inventory.nodes[name]
+        node = strange[1].inventory.nodes[name]
         counts = (node.gpu_count, len(node.observed), node.unobserved_count)
         assert counts == ((1, 0, 1) if name in silent else (1, 1, 0)), name
 
@@ -131,7 +123,7 @@ def test_nodes_that_pods_alone_name_are_counted_once_though_told_twice(strange: 
     assert reasons["n-dark"] == reasons["n-unlisted"] == "not-named"
 
 
-def test_every_gpu_is_observed_or_has_a_reason(inventory: Inventory) -> None:
-    for name, node in inventory.nodes.items():
+def test_every_gpu_is_observed_or_has_a_reason(strange: tuple[Frame, Verdicts]) -> None:
+    for name, node in strange[1].inventory.nodes.items():
         assert len(node.observed) + node.unobserved_count >= node.gpu_count, name
         assert all(unobserved.reason for unobserved in node.unobserved)

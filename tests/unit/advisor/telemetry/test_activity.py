@@ -17,15 +17,14 @@ from skuwise.tests.support.rulebooks import advice_of
 HOURS = 48
 END = START + HOURS * HOUR
 Periods = Sequence[tuple[float, float]]
+Found = list[tuple[tuple[str, ...], float, float]]
 
 
 def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
-    return with_activity(
-        frame, lambda devices, _: [minute for minute in minutes if (minute.node, minute.gpu_uuid) in devices]
-    )
+    return with_activity(frame, lambda asked, _: [each for each in minutes if (each.node, each.gpu_uuid) in asked])
 
 
-def found(frame: Frame) -> list[tuple[tuple[str, ...], float, float]]:
+def found(frame: Frame) -> Found:
     """The GPUs of each inferred workload, and the hours of its begin and end."""
     part = frame.uses[frame.uses["basis"] == "activity"]
     return sorted(
@@ -41,7 +40,7 @@ def minutes_of(node: str, uuid: str, busy: Periods, memory: float = 0.0) -> Devi
     return DeviceSeries(node, uuid, ts, 60.0, 0.8 * at, memory * at)
 
 
-def by_minutes(*busy: Periods) -> list[tuple[tuple[str, ...], float, float]]:
+def by_minutes(*busy: Periods) -> Found:
     """What is found of GPUs that are at work in these hours, two on each node."""
     builder, series = FrameBuilder(hours=HOURS), []
     for n in range(0, len(busy), 2):
@@ -71,9 +70,7 @@ A, B = "GPU-n1-0", "GPU-n1-1"
         ([[(2, 2 + 4 / 60)], [(20, 48)]], [((B,), 20, 48)]),
     ],
 )
-def test_gpus_that_begin_and_end_within_one_sample_are_one_workload(
-    busy: Sequence[Periods], expected: list[tuple[tuple[str, ...], float, float]]
-) -> None:
+def test_gpus_that_begin_and_end_within_one_sample_are_one(busy: Sequence[Periods], expected: Found) -> None:
     reported = by_minutes(*busy)
     assert [gpus for gpus, _, _ in reported] == [gpus for gpus, _, _ in expected]
     assert [pytest.approx(entry[1:]) for entry in reported] == [element[1:] for element in expected]
@@ -156,13 +153,10 @@ def test_its_recommendations_wait_for_an_owner_and_its_verdicts_say_why_they_are
     advice = advice_of(inferred(builder.frame()), END)
     (workload,) = advice.workloads
     assert (workload.basis, workload.owner.user, len(workload.gpus)) == ("activity", None, 8)
-    assert workload.kind.confidence <= 0.9 and "inferred-from-activity" in {
-        reason.code for reason in workload.kind.evidence
-    }
-    assert advice.recommendations
-    assert all(
-        "owner-unknown" in {why.code for why in recommendation.blocked_by} for recommendation in advice.recommendations
-    )
+    assert workload.kind.confidence <= 0.9
+    assert "inferred-from-activity" in {reason.code for reason in workload.kind.evidence}
+    blocked = [{why.code for why in recommendation.blocked_by} for recommendation in advice.recommendations]
+    assert blocked and all("owner-unknown" in codes for codes in blocked)
     assert not advice.summary.recoverable_usd_per_month
 
 
@@ -194,9 +188,7 @@ def requests(*pods: str, resource: str = "nvidia_com_gpu", start: float = 0.0, e
         ({}, requests("a", "b", "c", resource="nvidia_com_gpu_shared"), {"a": "GPU-0", "b": "GPU-1", "c": "GPU-0"}),
     ],
 )
-def test_pods_that_request_shares_hold_the_gpus(
-    named: dict[str, str], wanted: pd.DataFrame, gpus: dict[str, str]
-) -> None:
+def test_pods_that_request_shares_hold_gpus(named: dict[str, str], wanted: pd.DataFrame, gpus: dict) -> None:
     uses = pd.DataFrame([use(pod, gpu) for pod, gpu in named.items()])
     results = with_requests(uses, wanted, ABOUT, HOUR, offered={})
     assert dict(zip(results["pod"], results["gpu_uuid"], strict=True)) == gpus and set(results["shared"]) == {1.0}
@@ -222,9 +214,8 @@ def test_the_pods_of_a_gpu_group_hold_the_gpu_reserved_for_them() -> None:
     reported = [(*RESERVATION, "g1", 10), ("ml", "half-0", "g1", 10), ("ml", "half-1", "g1", 4), ("ml", "c", "g2", 10)]
     labels = tuple({"namespace": space, "pod": pod, GPU_GROUP: group} for space, pod, group, _ in reported)
     values = np.array([[1.0] * hours + [np.nan] * (10 - hours) for *_, hours in reported])
-    results = with_groups(
-        uses, lambda asks, _: {asks[0].name: SeriesAnswer(labels, values)}, {"kube_pod_labels"}, (), GRID
-    )
+    answer = SeriesAnswer(labels, values)
+    results = with_groups(uses, lambda asks, _: {asks[0].name: answer}, {"kube_pod_labels"}, (), GRID)
     columns = results["gpu_uuid"], results["ts_end"] / HOUR, results["shared"]
     spans = dict(zip(results["pod"], zip(*columns, strict=True), strict=True))
     assert spans == {"half-0": ("GPU-0", 10, 1), "half-1": ("GPU-0", 4, 1), "b": ("GPU-1", 10, 0)}

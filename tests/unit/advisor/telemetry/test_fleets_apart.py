@@ -61,14 +61,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[...
     return run_
 
 
-def advice(run, *arguments: object) -> dict:
-    return json.loads(run("advise", *arguments, "--format", "json")[0])
-
-
-def files(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "state/skuwise").glob("*.db"))
-
-
 def known(path: Path) -> Fleet:
     with State(path).reading() as db:
         return fleets_in(db)[0]
@@ -76,18 +68,17 @@ def known(path: Path) -> Fleet:
 
 def test_an_id_of_two_fleets_is_asked_about_and_the_list_names_both(run, simulated: Path, tmp_path: Path) -> None:
     real = as_if_real(simulated, tmp_path / "real.db", "eu")
-    id_ = advice(run, "--db", simulated)["recommendations"][0]["id"]
+    id_ = json.loads(run("advise", "--db", simulated, "--format", "json")[0])["recommendations"][0]["id"]
     run("advise", "--db", real)
     said = run("ledger", "accept", id_, status=2)[1]
     assert f"{id_} is in 2 ledgers" in said and "--state" in said
-    path, theirs = files(tmp_path)
+    path, theirs = sorted((tmp_path / "state/skuwise").glob("*.db"))
     run("ledger", "accept", id_, "--ledger", path)
     text = run("ledger", "list")[0]
     assert f"Fleet eu ({path})" in text and "Fleet simulated " in text
     listed = json.loads(run("ledger", "list", "--all", "--format", "json")[0])["recommendations"]
-    assert {(r["fleet"], r["state"]) for r in listed if r["id"] == id_} == {
-        ("eu", "accepted"), (known(theirs).name, "proposed"),
-    }  # fmt: skip
+    states = {(r["fleet"], r["state"]) for r in listed if r["id"] == id_}
+    assert states == {("eu", "accepted"), (known(theirs).name, "proposed")}
 
 
 def test_a_ledger_that_was_named_is_its_fleets(run, simulated: Path, tmp_path: Path) -> None:

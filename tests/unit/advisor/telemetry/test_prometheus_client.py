@@ -2,6 +2,7 @@
 
 import base64
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,11 @@ from skuwise.tests.support.fake_prometheus import Answer, FakePrometheus, Reply,
 GRID = Grid(3600.0, 3 * 3600.0, 3600.0)
 
 
-def ask(answer: Answer | Reply, naps: list[float] | None = None, most_bytes: int = 1 << 24) -> np.ndarray:
-    """The values of a range query to a server that answers so. `naps`: gets the pauses, without sleeping."""
+def ask(answer: Answer | Reply, nap: Callable[[float], object] = float, most_bytes: int = 1 << 24) -> np.ndarray:
+    """The values of a range query to a server that answers so. `nap`: gets the pauses, without sleeping."""
     reply = answer if callable(answer) else (lambda _: answer)
     with FakePrometheus(reply).running() as fake:
-        client = Client(
-            fake.url, PrometheusSettings(), {}, sleep=([] if naps is None else naps).append, max_answer_bytes=most_bytes
-        )
+        client = Client(fake.url, PrometheusSettings(), {}, sleep=nap, max_answer_bytes=most_bytes)
         return client.range("up", GRID).values
 
 
@@ -54,7 +53,7 @@ def test_a_busy_server_is_asked_again_after_growing_pauses(status: int, wanted: 
     def answer(request: Request) -> Reply:
         return replies.pop(0) if replies else matrix(request, ({}, 1))
 
-    assert ask(answer, naps).shape == (1, 3) and naps == pauses
+    assert ask(answer, naps.append).shape == (1, 3) and naps == pauses
 
 
 def test_a_server_that_answers_nothing_for_long_is_given_up() -> None:
@@ -106,7 +105,7 @@ def test_the_remedy_fits_the_error(reply: Reply, is_too_much: bool, remedy: str)
 def test_a_truncated_answer_is_asked_again_and_then_an_error() -> None:
     naps: list[float] = []
     with pytest.raises(response.UnreachableError, match="cannot be read"):
-        ask(Reply(b"{", broken=True), naps)
+        ask(Reply(b"{", broken=True), naps.append)
     assert len(naps) == 3
 
 
@@ -159,9 +158,7 @@ def test_labels_are_harmless_and_equal_sets_are_one_object() -> None:
         (PrometheusSettings(username="u", password_file="secret"), "authorization", ""),
     ],
 )  # fmt: skip
-def test_a_secret_that_expires_between_two_queries_is_read_again(
-    tmp_path: Path, settings: PrometheusSettings, header: str, expected: str
-) -> None:
+def test_an_expired_secret_is_read_again(tmp_path: Path, settings: PrometheusSettings, header: str, expected) -> None:
     valid = "first gehe\u4e2dm" if not expected else "first"
 
     def answer(request: Request) -> Reply:
@@ -186,9 +183,7 @@ def test_a_secret_that_expires_between_two_queries_is_read_again(
     PrometheusSettings(headers={"X-One": " gehe"}), PrometheusSettings(bearer_token_file="missing"),
     PrometheusSettings(bearer_token_file="plain", username="u"), PrometheusSettings(username="u", login="aws"),
 ])  # fmt: skip
-def test_settings_that_cannot_be_are_refused_without_repeating_a_secret(
-    tmp_path: Path, settings: PrometheusSettings
-) -> None:
+def test_impossible_settings_are_refused_without_a_secret(tmp_path: Path, settings: PrometheusSettings) -> None:
     (tmp_path / "secret").write_text("gehe\u4e2dm")
     (tmp_path / "plain").write_text("gehe")
     with pytest.raises(UsageError) as caught:

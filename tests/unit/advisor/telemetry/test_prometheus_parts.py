@@ -73,9 +73,7 @@ EXPORTER = bare("nvidia-dcgm-exporter-1kq7z", "nvidia-dcgm-exporter")
         ),
     ],
 )  # fmt: skip
-def test_the_exporters_own_pod_is_no_workload(
-    series: list[dict[str, str]], requesting: tuple[str, ...], pods: set[str]
-) -> None:
+def test_an_exporters_pod_is_no_workload(series: list[dict], requesting: tuple[str, ...], pods: set[str]) -> None:
     target = {"job": "dcgm", "instance": "10.0.0.1:9400"}
     labels = tuple({"UUID": f"GPU-{n}", **target, **more} for n, more in enumerate(series))
     about = {label["UUID"]: About("n1", uuid=label["UUID"]) for label in labels}
@@ -92,21 +90,19 @@ def test_renamed_fields_are_asked_under_both_names_and_rules_stand_in_for_means_
     made = DcgmQueries(both, ('cluster="a\\"b"',), HOUR, {"skuwise:gpu_util:mean5m", "skuwise:gpu_util:max5m"})
     asks = {ask.name: ask.query for ask in made.of_all()}
     chosen = '{cluster="a\\"b"}[3599s999ms]'
-    assert asks["dram_active_mean"] == (
-        f"avg_over_time(DCGM_FI_PROF_DRAM_ACTIVE{chosen}) or avg_over_time(DCGM_FI_PROF_DRAM_UTIL_RATIO{chosen})"
-    )
+    old, new = (f"avg_over_time(DCGM_FI_PROF_DRAM_{ending}{chosen})" for ending in ("ACTIVE", "UTIL_RATIO"))
+    assert asks["dram_active_mean"] == f"{old} or {new}"
     assert asks["gpu_util_mean"] == f"avg_over_time(skuwise:gpu_util:mean5m{chosen})"
     assert asks["gpu_util_max"] == f"max_over_time(skuwise:gpu_util:max5m{chosen})"
     assert asks["gpu_util_p95"] == f"quantile_over_time(0.95, DCGM_FI_DEV_GPU_UTIL{chosen})"
     assert "tensor_active_mean" not in asks
 
 
-@pytest.mark.parametrize(
-    ("counted_seconds", "each"), [(60.0, 60), (61.02, 60), (59.0, 60), (14.9, 15), (2.0, 2), (0.3, 1), (None, 60)]
-)
-def test_possible_samples_are_looked_at_as_often_as_the_target_is_scraped(
-    counted_seconds: float | None, each: int
-) -> None:
+SCRAPES = [(60.0, 60), (61.02, 60), (59.0, 60), (14.9, 15), (2.0, 2), (0.3, 1), (None, 60)]
+
+
+@pytest.mark.parametrize(("counted_seconds", "each"), SCRAPES)
+def test_possible_samples_are_read_at_each_scrape(counted_seconds: float | None, each: int) -> None:
     made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR, scrape_seconds=counted_seconds)
     _, mean, *_ = made.statistics(GAUGES["gpu_util"], possible=True)
     assert mean.query == f"avg_over_time((DCGM_FI_DEV_GPU_UTIL <= 100.1)[3599s999ms:{each}s])"

@@ -210,9 +210,8 @@ def agent_page() -> Series:
     fabric = {metric.name: 1e9 for metric in FABRIC_METRICS}
     host = {metric.name: 0.1 for metric in HOST_METRICS}
     for second in range(1, 601):
-        totals.add_tick(
-            Tick(float(second), 1.0, {"GPU-agent": values}, {"mlx5_0/1": fabric}, {"mlx5_0/1": "ACTIVE"}, host)
-        )
+        port_values, states = {port.key: fabric}, {port.key: "ACTIVE"}
+        totals.add_tick(Tick(float(second), 1.0, {"GPU-agent": values}, port_values, states, host))
     text = generate_latest(make_page(totals, {})).decode()
     return of_page(text, 600.0, instance="agent-1:9409", job="skuwise")
 

@@ -49,6 +49,11 @@ def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) ->
     node.put_rollups("gpu_hour", columns, rows)
 
 
+def _minutes(node: NodeWriter, start: float, sm_active: Sequence[float]) -> None:
+    rows = [(start + 60 * n, "GPU-n1", 60.0, value) for n, value in enumerate(sm_active, 1)]
+    node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), rows)
+
+
 def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
     with _writing(tmp_path) as node:
         _ticks(node, T0, range(1, 91))
@@ -68,8 +73,7 @@ def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) 
     with _writing(tmp_path) as node:
         _hours(node, 24)
         # Thirty minutes of the next hour as minutes, then a minute and a half of samples.
-        minutes = [(T0 + 24 * HOUR + 60 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(30)]
-        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        _minutes(node, T0 + 24 * HOUR, [0.4] * 30)
         _ticks(node, T0 + 24 * HOUR + 1800, range(1, 91))
     frame = read_frame([tmp_path])
     assert len(frame.gpu) == 24 + 30 + 2
@@ -83,8 +87,7 @@ def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
     with _writing(tmp_path) as node:
         _hours(node, 4)
         # At rest before somebody uses it: what works then would be somebody's, too.
-        minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4 if n >= 90 else 0.0) for n in range(240)]
-        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        _minutes(node, T0, [0.0] * 90 + [0.4] * 150)
         used = Workload("w1", "s1", "train", "process")
         node.put_workload_use(used, "GPU-n1", T0 + 1.5 * HOUR, T0 + 4 * HOUR, "process")
     frame = read_frame([tmp_path])

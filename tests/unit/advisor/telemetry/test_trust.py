@@ -39,12 +39,10 @@ PORT_COLUMNS = ("ts", "device", "observed_seconds", "util_mean", "util_max", "tx
 MIB = 2.0**20
 
 
-def put(
-    writer: Writer, name: str, *, gpus: Sequence[str], machine: str, seed: int, hours: int = 40, job: str = ""
-) -> None:
+def put(writer: Writer, name: str, *, gpus: Sequence[str], seed: int, hours: int = 40, job: str = "") -> None:
     """A node with hours of GPUs and a port, held by one workload; what it measures hangs on the seed."""
-    rng = random.Random(seed)
-    about = Node(name, "c", machine_id=machine, node_sku="azure/Standard_ND96isr_H100_v5", gpu_count=len(gpus))
+    rng, sku = random.Random(seed), "azure/Standard_ND96isr_H100_v5"
+    about = Node(name, "c", machine_id=f"machine of {name}", node_sku=sku, gpu_count=len(gpus))
     node = writer.for_node(about, T0)
     node.set_gpus([Gpu(uuid, n, "NVIDIA H100 80GB HBM3", "H100-SXM5", mem_total_bytes=80 * 2**30)
                    for n, uuid in enumerate(gpus)], T0)  # fmt: skip
@@ -71,7 +69,7 @@ def of(name: str) -> list[str]:
 def make(path: Path, *names: str, seed: int = 0, **more: object) -> Path:
     with Writer.open(path) as writer:
         for name in names:
-            put(writer, name, **{"gpus": of(name), "machine": f"machine of {name}", "seed": seed + len(name), **more})
+            put(writer, name, **{"gpus": of(name), "seed": seed + len(name), **more})
     return path
 
 
@@ -134,9 +132,7 @@ TRICKS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_no_other(
-    folder: Path, trick: str
-) -> None:
+def test_only_the_node_of_copies_that_contradict_one_another_is_refused(folder: Path, trick: str) -> None:
     honest = read_frame([folder])
     take_snapshot(folder / "n2.db", folder / "copy.db")
     change(folder / "copy.db", TRICKS[trick])
@@ -276,7 +272,8 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
         node = node_of(writer)
         for table, seconds in (("gpu_hour", HOUR), ("gpu_minute", 60.0)):
             rows = [(T0 + seconds * (n + 1), "GPU-n1", seconds, 0.8) for n in range(int(48 * HOUR / seconds))]
-            node.put_rollups(table, ("ts", "device", "observed_seconds", "sm_active_mean"), rows)
+            columns = ("ts", "device", "observed_seconds", "sm_active_mean")
+            node.put_rollups(table, columns, rows)  # type: ignore[arg-type]
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
             node.put_workload_use(Workload(name, name, name, "slurm"), "GPU-n1", T0 + start * HOUR, T0 + end * HOUR,
                                   "allocation")  # fmt: skip
@@ -295,9 +292,7 @@ _GOOD = st.lists(st.integers(0, 3600) | st.sampled_from((0.5, 7.5)), min_size=WI
 
 
 @given(st.lists(st.none() | _GOOD, max_size=8), st.sampled_from(_BAD) | st.integers() | st.binary(max_size=4))
-def test_cells_are_seconds_or_missing_and_all_are_missing_beside_a_bad_one(
-    cells: list[list[float] | None], bad: object
-) -> None:
+def test_cells_are_all_missing_beside_a_bad_one(cells: list[list[float] | None], bad: object) -> None:
     reported = [str(cell).replace(" ", "") if cell else None for cell in cells]
     got = to_table([("n", 1.0, cell) for cell in reported], QUERY)["x_bins"].tolist() if cells else []
     assert [None if seconds is None else seconds.tolist() for seconds in got] == cells
