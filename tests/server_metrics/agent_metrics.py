@@ -15,8 +15,6 @@ from ...agent.metrics import BIN_EDGES, FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_IN
 from .prometheus_series import Floats, Series, known_only
 
 HOUR = 3600.0
-# Of the moments behind a correlation only the correlation is known; the spreads may be any.
-_SPREAD = 0.1
 _GPU_GAUGES = {
     "skuwise_gpu_power_watts": "power_watts_p95",
     "skuwise_gpu_mem_used_bytes": "mem_used_bytes_max",
@@ -101,24 +99,19 @@ def _gpu_amounts(rows: pd.DataFrame) -> dict[str, pd.Series]:
         "throttle_reasons_observed_seconds": seconds.where(rows["throttled_fraction"].notna(), 0.0),
     }
     for pair in ("nvlink", "fabric"):
-        correlation = rows[f"tensor_{pair}_correlation"]
-        moments = _moments(rows["tensor_active_mean"], correlation)
+        tensor, correlation = rows["tensor_active_mean"], rows[f"tensor_{pair}_correlation"]
+        # Means of two signals and their products whose correlation is that of the row; the spreads may be any.
+        moments = {
+            "seconds": 1.0,
+            "tensor_seconds": tensor,
+            "traffic_bytes": 1e9,
+            "tensor_squared_seconds": tensor**2 + 0.1**2,
+            "traffic_squared_seconds": 1e9**2 * (1 + 0.1**2),
+            "product_bytes": tensor * 1e9 + correlation * 0.1 * 0.1 * 1e9,
+        }
         observed = seconds.where(correlation.notna(), 0.0)
         amounts |= {f"tensor_{pair}_{part}": observed * value for part, value in moments.items()}
     return amounts
-
-
-def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
-    """Means of two signals and their products whose correlation is the one given."""
-    traffic = pd.Series(1e9, index=tensor.index)
-    return {
-        "seconds": pd.Series(1.0, index=tensor.index),
-        "tensor_seconds": tensor,
-        "traffic_bytes": traffic,
-        "tensor_squared_seconds": tensor**2 + _SPREAD**2,
-        "traffic_squared_seconds": traffic**2 * (1 + _SPREAD**2),
-        "product_bytes": tensor * traffic + correlation * _SPREAD * _SPREAD * traffic,
-    }
 
 
 def _histogram(name: str, measure: str, labels: Labels, rows: pd.DataFrame, ticks: Floats) -> Iterator[Series]:

@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -220,18 +220,10 @@ def test_advise_names_missing_prices_regions_and_fabrics(
     assert [gap["code"] for gap in gaps] == ["no-network", "node-sku-unknown", "no-price"]
 
 
+Follow = Callable[[Fleet, TelemetryGap], Fleet]
 FIELDS = {
     name: "gpu_util" if gauge.measure == "engine" else gauge.measure for gauge in DCGM_GAUGES for name in gauge.names
 }
-
-
-@dataclass(frozen=True)
-class Case:
-    """A fleet with a gap, and what following the remedy's words makes of it."""
-
-    code: str
-    fleet: Fleet
-    follow: Callable[[Fleet, TelemetryGap], Fleet]
 
 
 def exported(fleet: Fleet, gap: TelemetryGap) -> Fleet:
@@ -242,7 +234,7 @@ def exported(fleet: Fleet, gap: TelemetryGap) -> Fleet:
     return replace(fleet, columns=fleet.columns | {FIELDS[name] for name, _, _ in lines if name in FIELDS})
 
 
-def says(words: str, **changed: object) -> Callable[[Fleet, TelemetryGap], Fleet]:
+def says(words: str, **changed: object) -> Follow:
     """The fleet as it is where somebody does what a remedy says, in these words among others."""
 
     def follow(fleet: Fleet, gap: TelemetryGap) -> Fleet:
@@ -260,49 +252,50 @@ def without(*columns: str) -> Fleet:
 
 
 _ALSO = {"engine_active": ("sm_active",)}  # by which the measure is known, too
-CASES = [
+# A gap, a fleet that has it, and what following the remedy's words makes of the fleet.
+CASES: list[tuple[str, Fleet, Follow]] = [
     *(
-        Case(f"no-{name.replace('_', '-')}", without(*of.columns, *_ALSO.get(name, ())), exported)
+        (f"no-{name.replace('_', '-')}", without(*of.columns, *_ALSO.get(name, ())), exported)
         for name, of in GPU_MEASURES.items()
     ),
-    Case("no-tensor-active", Fleet(still_tensor=True, columns=ALL_COLUMNS - {"fp32_active", "fp64_active"}), exported),
-    Case("no-power", Fleet(frozen_power=True), says("restart dcgm-exporter", frozen_power=False)),
-    Case("no-nvlink", Fleet(still_nvlink=True), says("restart dcgm-exporter", still_nvlink=False)),
-    Case("not-profiled", Fleet(model="NVIDIA GeForce RTX 4090", columns=ALL_COLUMNS - {
+    ("no-tensor-active", Fleet(still_tensor=True, columns=ALL_COLUMNS - {"fp32_active", "fp64_active"}), exported),
+    ("no-power", Fleet(frozen_power=True), says("restart dcgm-exporter", frozen_power=False)),
+    ("no-nvlink", Fleet(still_nvlink=True), says("restart dcgm-exporter", still_nvlink=False)),
+    ("not-profiled", Fleet(model="NVIDIA GeForce RTX 4090", columns=ALL_COLUMNS - {
         "sm_active", "tensor_active", "dram_active", "nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second",
         "pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second",
     }), says("dcgmi profile --list", columns=ALL_COLUMNS)),
-    Case("gpus-unobserved", Fleet(seen=7), says("restart dcgm-exporter where it lists", seen=8)),
-    Case("gpus-unobserved", Fleet(dark="declared"), says("run dcgm-exporter on these nodes", dark="seen")),
-    Case("no-driver", Fleet(dark="no-driver"), says("Load it with modprobe nvidia.", dark="seen")),
-    Case("too-little-data", Fleet(hours=20), says("wait until 2026-", hours=48)),
-    Case("too-little-data", Fleet(window_hours=20), says("--since 30h or more", window_hours=48)),
-    Case("window-has-holes", Fleet(seen_every=2), says("alert on up == 0", seen_every=1)),
-    Case("no-infiniband", Fleet(layers=("Ethernet",)), says("--collector.infiniband", layers=("InfiniBand",))),
-    Case("no-network", Fleet(layers=(), sku="aws/p5.48xlarge", region="us-east-1"),
+    ("gpus-unobserved", Fleet(seen=7), says("restart dcgm-exporter where it lists", seen=8)),
+    ("gpus-unobserved", Fleet(dark="declared"), says("run dcgm-exporter on these nodes", dark="seen")),
+    ("no-driver", Fleet(dark="no-driver"), says("Load it with modprobe nvidia.", dark="seen")),
+    ("too-little-data", Fleet(hours=20), says("wait until 2026-", hours=48)),
+    ("too-little-data", Fleet(window_hours=20), says("--since 30h or more", window_hours=48)),
+    ("window-has-holes", Fleet(seen_every=2), says("alert on up == 0", seen_every=1)),
+    ("no-infiniband", Fleet(layers=("Ethernet",)), says("--collector.infiniband", layers=("InfiniBand",))),
+    ("no-network", Fleet(layers=(), sku="aws/p5.48xlarge", region="us-east-1"),
          says("--collector.netdev", layers=("Ethernet",))),
-    Case("no-host", Fleet(host=False), says("--collector.cpu", host=True)),
-    Case("no-workload-labels", Fleet(scheduler=""), says("DCGM_EXPORTER_KUBERNETES=true", scheduler="kubernetes")),
-    Case("no-workload-labels", Fleet(scheduler="", exporters=("dcgm-exporter", "node_exporter")),
+    ("no-host", Fleet(host=False), says("--collector.cpu", host=True)),
+    ("no-workload-labels", Fleet(scheduler=""), says("DCGM_EXPORTER_KUBERNETES=true", scheduler="kubernetes")),
+    ("no-workload-labels", Fleet(scheduler="", exporters=("dcgm-exporter", "node_exporter")),
          says("--hpc-job-mapping-dir=", scheduler="slurm")),
-    Case("no-kube-state-metrics", Fleet(exporters=("dcgm-exporter", "node_exporter")),
+    ("no-kube-state-metrics", Fleet(exporters=("dcgm-exporter", "node_exporter")),
          says("job_name: kube-state-metrics", exporters=Fleet.exporters)),
-    Case("pod-owners-unknown", Fleet(owned=False), says("|info|created|start_time|", owned=True)),
-    Case("slurm-jobs-unnamed", Fleet(scheduler="slurm", owned=False), says("--jobs jobs.txt", owned=True)),
-    Case("node-sku-unknown", Fleet(sku=None, region=None), LABELED),
-    Case("region-unknown", Fleet(region=None), LABELED),
-    Case("hostname-is-a-pod", Fleet(name="nvidia-dcgm-exporter-x2x4z"), says("NODE_NAME:", name="n1")),
-    Case("coarse-samples", Fleet(scrape_seconds=300.0), says("scrape_interval: 30s", scrape_seconds=30.0)),
+    ("pod-owners-unknown", Fleet(owned=False), says("|info|created|start_time|", owned=True)),
+    ("slurm-jobs-unnamed", Fleet(scheduler="slurm", owned=False), says("--jobs jobs.txt", owned=True)),
+    ("node-sku-unknown", Fleet(sku=None, region=None), LABELED),
+    ("region-unknown", Fleet(region=None), LABELED),
+    ("hostname-is-a-pod", Fleet(name="nvidia-dcgm-exporter-x2x4z"), says("NODE_NAME:", name="n1")),
+    ("coarse-samples", Fleet(scrape_seconds=300.0), says("scrape_interval: 30s", scrape_seconds=30.0)),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{n}-{case.code}" for n, case in enumerate(CASES)])
-def test_a_gap_goes_where_its_remedy_is_followed(case: Case) -> None:
-    before = gaps(diagnosed(case.fleet))
-    (gap,) = before[case.code]
+@pytest.mark.parametrize(("code", "fleet", "follow"), CASES, ids=[f"{n}-{code}" for n, (code, *_) in enumerate(CASES)])
+def test_a_gap_goes_where_its_remedy_is_followed(code: str, fleet: Fleet, follow: Follow) -> None:
+    before = gaps(diagnosed(fleet))
+    (gap,) = before[code]
     assert gap.loses and gap.add
-    after = gaps(diagnosed(case.follow(case.fleet, gap)))
-    assert case.code not in after and set(after) < set(before)
+    after = gaps(diagnosed(follow(fleet, gap)))
+    assert code not in after and set(after) < set(before)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,32 +29,29 @@ def series(page: SitePage) -> Series:
 
 
 @pytest.fixture
-def incidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Series]:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    return State(tmp_path / "a.db")
+
+
+def incidents(state: State, *names: str, most: int = 500) -> Series:
     """The page of incidents of these names, the costs of which rise; at most `most` have series."""
-
-    def made(*names: str, most: int = 500) -> Series:
-        state = State(tmp_path / "a.db")
-        monkeypatch.setattr("time.time", lambda: NOW)
-        seen = [sighting(name, since=NOW - 3 * HOUR) for name in names]
-        with state.writing() as db:
-            commit(db, Advance(tuple(
-                Incident(f"i-{n}", sighted, "open", NOW, sighted.since, NOW, NOW, float(n), 10.0 * n)
-                for n, sighted in enumerate(seen)
-            )))  # fmt: skip
-        return series(SitePage(tmp_path / "none", lambda: [state], lambda: None, most))
-
-    return made
+    seen = [sighting(name, since=NOW - 3 * HOUR) for name in names]
+    rows = [Incident(f"i-{n}", s, "open", NOW, s.since, NOW, NOW, float(n), 10.0 * n) for n, s in enumerate(seen)]
+    with state.writing() as db:
+        commit(db, Advance(tuple(rows)))
+    return series(SitePage(state.path.parent / "none", lambda: [state], lambda: None, most))
 
 
-def test_the_worst_have_series_and_the_rest_one(incidents: Callable[..., Series]) -> None:
-    page_series = incidents(*(f"w{n}" for n in range(10)), most=3)
+def test_the_worst_have_series_and_the_rest_one(state: State) -> None:
+    page_series = incidents(state, *(f"w{n}" for n in range(10)), most=3)
     cost = [(labels["incident"], value) for labels, value in page_series["skuwise_incident_cost_usd"]]
     assert cost == [("i-9", 90.0), ("i-8", 80.0), ("i-7", 70.0), ("other", 210.0)]
     assert page_series["skuwise_incident_truncated"] == [({}, 7.0)]
 
 
-def test_idle_seconds_and_counts_whatever_the_names(incidents: Callable[..., Series]) -> None:
-    page_series = incidents("w", "w", HOSTILE + '"\\\n' + "x" * 10_000)
+def test_idle_seconds_and_counts_whatever_the_names(state: State) -> None:
+    page_series = incidents(state, "w", "w", HOSTILE + '"\\\n' + "x" * 10_000)
     # Two of the same labels would make the whole page invalid.
     who = {"workload_id": "w", "workload": "w", "team": "search", "user": "ann"}
     assert page_series["skuwise_workload_idle_seconds"].count((who, 10800.0)) == 1

@@ -8,7 +8,6 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.frame import Frame
 from skuwise.tests.server_metrics.exposition import BUSY as VALUES
-from skuwise.tests.server_metrics.exposition import INSTANCE as OF_INSTANCES
 from skuwise.tests.server_metrics.exposition import gpu, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import ENGINES, read_series
@@ -17,6 +16,9 @@ from skuwise.tests.support.rulebooks import rulebook
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS = 8
 BLANK = 9223372036854775794.0
+SLICED = {name: value for name, value in VALUES.items() if name != "DCGM_FI_DEV_GPU_UTIL"} | {
+    "DCGM_FI_PROF_SM_ACTIVE": 46.3
+}
 
 
 def told(
@@ -40,10 +42,9 @@ def odd() -> Iterator[Series]:
     yield from told("n-blank", "GPU-blank", dict.fromkeys(VALUES, BLANK))
     for hour in range(0, HOURS, 2):
         for number in (1, 2):
-            yield from told(
-                "n-toggled", "GPU-toggled", OF_INSTANCES | {"DCGM_FI_PROF_SM_ACTIVE": 46.3}, hour, hour + 1,
-                GPU_I_ID=str(number), GPU_I_PROFILE="3g.40gb" if hour < 4 else "2g.20gb",
-            )  # fmt: skip
+            profile = "3g.40gb" if hour < 4 else "2g.20gb"
+            instance = {"GPU_I_ID": str(number), "GPU_I_PROFILE": profile}
+            yield from told("n-toggled", "GPU-toggled", SLICED, hour, hour + 1, **instance)
         yield from told("n-toggled", "GPU-toggled", start=hour + 1, end=hour + 2)
     ts, sort = moments(END - HOURS * 3600, END), {"resource": "nvidia_com_gpu", "unit": "integer"}
     for replica in ("10.0.0.1:8080", "10.0.0.2:8080"):

@@ -225,10 +225,9 @@ def exporters() -> Series:
 
     pod = {"namespace": "ml", "pod": "llm-7d9f8b6c5-x2x4z", "uid": "u-1"}
     for index in range(8):
-        gpu = {
-            "UUID": f"GPU-{index}", "gpu": str(index), "Hostname": "serve-1", "modelName": "NVIDIA H100 80GB HBM3",
-            "instance": "10.0.0.9:9400", "job": "dcgm", "exported_namespace": "ml", "exported_pod": pod["pod"],
-            "exported_container": "main",
+        labels = {
+            **GPU, "UUID": f"GPU-{index}", "gpu": str(index), "Hostname": "serve-1", "instance": "10.0.0.9:9400",
+            "exported_namespace": "ml", "exported_pod": pod["pod"], "exported_container": "main",
         }  # fmt: skip
         for name, value in {
             "DCGM_FI_DEV_GPU_UTIL": 99, "DCGM_FI_DEV_FB_USED": 73000, "DCGM_FI_DEV_FB_FREE": 8000,
@@ -236,18 +235,18 @@ def exporters() -> Series:
             "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.08, "DCGM_FI_PROF_SM_ACTIVE": 0.85,
             "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 281.5e3,
         }.items():  # fmt: skip
-            tell(name, value, **gpu)
+            tell(name, value, **labels)
     host = {"instance": "10.0.0.9:9100", "job": "node"}
     tell("node_uname_info", 1, nodename="serve-1", **host)
     tell("node_cpu_seconds_total", 0.9, cpu="0", mode="idle", **host)
     tell("node_disk_read_bytes_total", 1e5, device="nvme0n1", **host)
     of_port = {"port_data_transmitted_bytes_total": 50.0, "port_data_received_bytes_total": 50.0,
-            "rate_bytes_per_second": 50e9, "state_id": 4}  # fmt: skip
+               "rate_bytes_per_second": 50e9, "state_id": 4}  # fmt: skip
     for name, value in of_port.items():
         tell(f"node_infiniband_{name}", value, device="mlx5_0", port="1", **host)
     tell("kube_node_spec_unschedulable", 1, node="serve-1", job="kube-state-metrics")
-    tell("node_network_transmit_bytes_total", 1e6, device="eth0", **host)
-    tell("node_network_receive_bytes_total", 1e6, device="eth0", **host)
+    for direction in ("transmit", "receive"):
+        tell(f"node_network_{direction}_bytes_total", 1e6, device="eth0", **host)
     asked = {"resource": "nvidia_com_gpu", "unit": "integer", "node": "serve-1"}
     tell("kube_node_status_capacity", 8, **asked)
     tell("kube_node_labels", 1, node="serve-1", label_node_kubernetes_io_instance_type="Standard_ND96isr_H100_v5",
