@@ -1,4 +1,4 @@
-"""A server of Prometheus' API that answers as a test tells it to, also badly."""
+"""A server of Prometheus' API that answers as a test says, also badly."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ GPU = {"UUID": "GPU-a", "gpu": "0", "Hostname": "n1", "modelName": "NVIDIA H100 
 
 @dataclass
 class DcgmServer:
-    """A server that scrapes dcgm-exporter: a GPU in constant use for the whole of any window, unless told otherwise.
+    """A server that scrapes dcgm-exporter: a GPU in constant use for the whole of any window, unless stated otherwise.
 
     `series`: labels of the GPUs; `names`: what the index holds; `by_query`: beginning of a query -> its answer.
     """
