@@ -3,7 +3,7 @@
 It holds integrals: each row's total is spread evenly over it, so that any server gives the row's own figures back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -15,41 +15,6 @@ from ...agent.metrics import BIN_EDGES, FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_IN
 from .prometheus_series import Floats, Series, known_only
 
 HOUR = 3600.0
-_GPU_BINS = ("gpu_util", "sm_active", "tensor_active", "dram_active", "nvlink")
-# Of the moments behind a correlation only the correlation is known; the spreads may be any.
-_SPREAD = 0.1
-
-
-def agent_series(frame: Frame) -> Iterator[Series]:
-    """The agent's page over the rows of a frame, scraped every five minutes; by name."""
-    gpu = frame.gpu
-    about = {(g["node"], g["gpu_uuid"]): g for _, g in frame.gpus.iterrows()}
-    ticks = np.arange(frame.window.start, frame.window.end + 150.0, 300.0)
-
-    def gpu_labels(key: tuple[str, str]) -> dict[str, object]:
-        entry = about[key]
-        return {"node": key[0], "gpu_uuid": key[1], "gpu_index": int(entry["gpu_index"]), "sku": entry["sku"],
-                "kind": entry["kind"]}  # fmt: skip
-
-    devices = [(gpu_labels(key), portion) for key, portion in gpu.groupby(["node", "gpu_uuid"])]  # type: ignore[arg-type]
-    yield from _integrals(GPU_INTEGRALS, devices, ticks)
-    yield from _gpu_counters(devices, ticks)
-    for name, value in _GPU_GAUGES.items():
-        for labels, part in devices:
-            yield _gauge(name, labels, part, value, ticks)
-    for name in _GPU_BINS:
-        yield from _histogram(f"skuwise_gpu_{name}_distribution_ratio", name, devices, ticks)
-    for labels, part in devices:
-        yield _counter("skuwise_gpu_gpu_util_distribution_ratio_count", labels, part, part["gpu_util_n"], ticks)
-    yield from _infos(frame, devices, ticks)
-    yield from _fabric(frame, ticks)
-    hosts = [({"node": node}, share) for node, share in frame.host.groupby("node")]
-    yield from _integrals(HOST_INTEGRALS, hosts, ticks)
-    for labels, part in hosts:
-        yield _counter("skuwise_host_observed_seconds_total", labels, part, part["observed_seconds"], ticks)
-    yield from _work(frame, ticks)
-
-
 _GPU_GAUGES = {
     "skuwise_gpu_power_watts": "power_watts_p95",
     "skuwise_gpu_mem_used_bytes": "mem_used_bytes_max",
@@ -61,11 +26,17 @@ _GPU_GAUGES = {
     "skuwise_gpu_period_seconds": "period_seconds",
     "skuwise_gpu_period_strength_ratio": "period_strength",
 }
+Labels = Mapping[str, object]
 
 
-def _counter(
-    name: str, labels: Mapping[str, object], rows: pd.DataFrame, amounts: pd.Series | Floats, ticks: Floats
-) -> Series:
+def agent_series(frame: Frame) -> list[Series]:
+    """The agent's page over the rows of a frame, scraped every five minutes; by name."""
+    ticks = np.arange(frame.window.start, frame.window.end + 150.0, 300.0)
+    series = [*_gpus(frame, ticks), *_fabric(frame, ticks), *_hosts(frame, ticks), *_work(frame, ticks)]
+    return sorted(series, key=lambda entry: entry.name)
+
+
+def _counter(name: str, labels: Labels, rows: pd.DataFrame, amounts: pd.Series | Floats, ticks: Floats) -> Series:
     """A counter that grows by `amounts` within the interval of each of `rows`, evenly."""
     ends = rows["ts"].to_numpy(float)
     starts = ends - rows["interval_seconds"].to_numpy(float)
@@ -75,7 +46,7 @@ def _counter(
     return Series(name, labels, inside, np.interp(inside, np.column_stack([starts, ends]).ravel(), heights))
 
 
-def _gauge(name: str, labels: Mapping[str, object], rows: pd.DataFrame, value: str | float, ticks: Floats) -> Series:
+def _gauge(name: str, labels: Labels, rows: pd.DataFrame, value: str | float, ticks: Floats) -> Series:
     """A gauge of a column of the rows, or of one value all along."""
     ends = rows["ts"].to_numpy(float)
     inside = ticks[(ticks > ends[0] - rows["interval_seconds"].iloc[0]) & (ticks <= ends[-1])]
@@ -84,66 +55,73 @@ def _gauge(name: str, labels: Mapping[str, object], rows: pd.DataFrame, value: s
     return known_only(Series(name, labels, inside, rows[value].to_numpy(float)[np.searchsorted(ends, inside)]))
 
 
-Devices = Sequence[tuple[Mapping[str, object], pd.DataFrame]]
-
-
-def _integrals(integrals: Iterable[Integral], devices: Devices, ticks: Floats) -> Iterator[Series]:
+def _integrals(integrals: Sequence[Integral], labels: Labels, rows: pd.DataFrame, ticks: Floats) -> Iterator[Series]:
     for integral in integrals:
-        for name, of in ((integral.total, True), (integral.observed, False)):
-            for labels, part in devices:
-                column = f"{integral.metric}_mean"
-                if column in part and part[column].notna().any():
-                    seconds = part["observed_seconds"].where(part[column].notna(), 0.0)
-                    yield _counter(name, labels, part, seconds * part[column] if of else seconds, ticks)
+        column = f"{integral.metric}_mean"
+        if column in rows and rows[column].notna().any():
+            seconds = rows["observed_seconds"].where(rows[column].notna(), 0.0)
+            yield _counter(integral.total, labels, rows, seconds * rows[column], ticks)
+            yield _counter(integral.observed, labels, rows, seconds, ticks)
 
 
-def _gpu_counters(devices: Devices, ticks: Floats) -> Iterator[Series]:
-    def amounts(share: pd.DataFrame) -> dict[str, pd.Series]:
-        seconds, varies = share["observed_seconds"], 1 + share["sm_active_cv"].fillna(0.0) ** 2
-        output = {
-            "observed_seconds": seconds,
-            "busy_seconds": share["duty"] * seconds,
-            "energy_joules": share["energy_joules_mean"] * share["energy_joules_n"],
-            "energy_observed_seconds": seconds.where(share["energy_joules_n"] > 0, 0.0),
-            "sm_active_squared_seconds": share["sm_active_mean"] ** 2 * varies * seconds,
-            "throttled_seconds": share["throttled_fraction"] * seconds,
-            "throttle_reasons_observed_seconds": seconds.where(share["throttled_fraction"].notna(), 0.0),
-        }
-        for pair in ("nvlink", "fabric"):
-            values = seconds.where(share[f"tensor_{pair}_correlation"].notna(), 0.0)
-            moments = _moments(share["tensor_active_mean"], share[f"tensor_{pair}_correlation"])
-            output |= {f"tensor_{pair}_{part}": values * value for part, value in moments.items()}
-        return output
-
-    answer = [(labels, subset, amounts(subset)) for labels, subset in devices]
-    for name in answer[0][2]:
-        for labels, portion, counted in answer:
-            yield _counter(f"skuwise_gpu_{name}_total", labels, portion, counted[name], ticks)
+def _gpus(frame: Frame, ticks: Floats) -> Iterator[Series]:
+    about = {(entry["node"], entry["gpu_uuid"]): entry for _, entry in frame.gpus.iterrows()}
+    for key, rows in frame.gpu.groupby(["node", "gpu_uuid"]):
+        node, uuid = cast("tuple[str, str]", key)
+        entry = about[node, uuid]
+        labels = {"node": node, "gpu_uuid": uuid, "gpu_index": int(entry["gpu_index"]), "sku": entry["sku"],
+                  "kind": entry["kind"]}  # fmt: skip
+        yield from _integrals(GPU_INTEGRALS, labels, rows, ticks)
+        for name, amounts in _gpu_amounts(rows).items():
+            yield _counter(f"skuwise_gpu_{name}_total", labels, rows, amounts, ticks)
+        for name, value in _GPU_GAUGES.items():
+            yield _gauge(name, labels, rows, value, ticks)
+        for name in ("gpu_util", "sm_active", "tensor_active", "dram_active", "nvlink"):
+            yield from _histogram(f"skuwise_gpu_{name}_distribution_ratio", name, labels, rows, ticks)
+        yield _counter("skuwise_gpu_gpu_util_distribution_ratio_count", labels, rows, rows["gpu_util_n"], ticks)
+        info = {**labels, **{name: entry[name] for name in ("name", "parent_uuid", "mig_profile")}}
+        yield _gauge("skuwise_gpu_info", info, rows, 1.0, ticks)
+        for column in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second"):
+            if entry[column] is not None and not np.isnan(entry[column]):
+                yield _gauge(f"skuwise_gpu_{column}", labels, rows, float(entry[column]), ticks)
 
 
-def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
-    """Means of two signals and their products whose correlation is the one given."""
-    traffic = pd.Series(1e9, index=tensor.index)
-    return {
-        "seconds": pd.Series(1.0, index=tensor.index),
-        "tensor_seconds": tensor,
-        "traffic_bytes": traffic,
-        "tensor_squared_seconds": tensor**2 + _SPREAD**2,
-        "traffic_squared_seconds": traffic**2 * (1 + _SPREAD**2),
-        "product_bytes": tensor * traffic + correlation * _SPREAD * _SPREAD * traffic,
+def _gpu_amounts(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    """What grows within each row, by the counter's name."""
+    seconds, varies = rows["observed_seconds"], 1 + rows["sm_active_cv"].fillna(0.0) ** 2
+    amounts = {
+        "observed_seconds": seconds,
+        "busy_seconds": rows["duty"] * seconds,
+        "energy_joules": rows["energy_joules_mean"] * rows["energy_joules_n"],
+        "energy_observed_seconds": seconds.where(rows["energy_joules_n"] > 0, 0.0),
+        "sm_active_squared_seconds": rows["sm_active_mean"] ** 2 * varies * seconds,
+        "throttled_seconds": rows["throttled_fraction"] * seconds,
+        "throttle_reasons_observed_seconds": seconds.where(rows["throttled_fraction"].notna(), 0.0),
     }
+    for pair in ("nvlink", "fabric"):
+        tensor, correlation = rows["tensor_active_mean"], rows[f"tensor_{pair}_correlation"]
+        # Means of two signals and their products whose correlation is that of the row; the spreads may be any.
+        moments = {
+            "seconds": 1.0,
+            "tensor_seconds": tensor,
+            "traffic_bytes": 1e9,
+            "tensor_squared_seconds": tensor**2 + 0.1**2,
+            "traffic_squared_seconds": 1e9**2 * (1 + 0.1**2),
+            "product_bytes": tensor * 1e9 + correlation * 0.1 * 0.1 * 1e9,
+        }
+        observed = seconds.where(correlation.notna(), 0.0)
+        amounts |= {f"tensor_{pair}_{part}": observed * value for part, value in moments.items()}
+    return amounts
 
 
-def _histogram(name: str, measure: str, devices: Devices, ticks: Floats) -> Iterator[Series]:
-    bounds = [*(repr(edge) for edge in BIN_EDGES[1:]), "+Inf"]
-    for labels, part in devices:
-        matrix = _seconds_in_bins(part, measure)
-        if not matrix.any():
-            continue
+def _histogram(name: str, measure: str, labels: Labels, rows: pd.DataFrame, ticks: Floats) -> Iterator[Series]:
+    matrix = _seconds_in_bins(rows, measure)
+    if matrix.any():
         counts = np.cumsum(matrix, axis=1)
+        bounds = [*(repr(edge) for edge in BIN_EDGES[1:]), "+Inf"]
         # Buckets below the smallest value would stay 0 all along: for an engine's sake they are left out.
         for place, bound in [*enumerate(bounds)][int(counts.any(axis=0).argmax()) :]:
-            yield _counter(f"{name}_bucket", {**labels, "le": bound}, part, counts[:, place], ticks)
+            yield _counter(f"{name}_bucket", {**labels, "le": bound}, rows, counts[:, place], ticks)
 
 
 def _seconds_in_bins(rows: pd.DataFrame, measure: str) -> Floats:
@@ -160,49 +138,35 @@ def _seconds_in_bins(rows: pd.DataFrame, measure: str) -> Floats:
     return bins
 
 
-def _infos(frame: Frame, devices: Devices, ticks: Floats) -> Iterator[Series]:
-    about = {(g["node"], g["gpu_uuid"]): g for _, g in frame.gpus.iterrows()}
-    for labels, part in devices:
-        entry = about[str(labels["node"]), str(labels["gpu_uuid"])]
-        full = {**labels, **{name: entry[name] for name in ("name", "parent_uuid", "mig_profile")}}
-        yield _gauge("skuwise_gpu_info", full, part, 1.0, ticks)
-    for column in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second"):
-        for labels, part in devices:
-            value = about[str(labels["node"]), str(labels["gpu_uuid"])][column]
-            if value is not None and not np.isnan(value):
-                yield _gauge(f"skuwise_gpu_{column}", labels, part, float(value), ticks)
-    names = ("node", "cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type")
-    hosts = [(node, frame.host[frame.host["node"] == node["node"]]) for _, node in frame.nodes.iterrows()]
-    for node, part in hosts:
-        yield _gauge("skuwise_node_info", {name: node[name] for name in names}, part, 1.0, ticks)
-    for node, part in hosts:
-        yield _gauge("skuwise_node_gpus", {"node": node["node"]}, part, float(node["gpu_count"]), ticks)
-
-
 def _fabric(frame: Frame, ticks: Floats) -> Iterator[Series]:
-    rows = frame.fabric
-    ports = []
-    for key, part in rows.groupby(["node", "device", "port"]):
+    for key, rows in frame.fabric.groupby(["node", "device", "port"]):
         node, device, port = cast("tuple[str, str, float]", key)
-        ports.append(({"node": node, "device": device, "port": int(port)}, part))
-    yield from _integrals(FABRIC_INTEGRALS, ports, ticks)
-    for name in ("skuwise_fabric_state_observed_seconds_total", "skuwise_fabric_active_seconds_total"):
-        for labels, part in ports:
-            share = part["active_fraction"] if "active" in name else 1.0
-            yield _counter(name, labels, part, part["observed_seconds"] * share, ticks)
-    family = "skuwise_fabric_util_distribution_ratio"
-    yield from _histogram(family, "util", ports, ticks)
-    for labels, part in ports:
-        yield _counter(f"{family}_count", labels, part, part["util_n"], ticks)
-    for labels, part in ports:
-        yield _counter(f"{family}_sum", labels, part, part["util_n"] * part["util_mean"], ticks)
-    for labels, part in ports:
-        full = {**labels, "role": part["role"].iloc[0], "link_layer": part["link_layer"].iloc[0]}
-        yield _gauge("skuwise_fabric_port_info", full, part, 1.0, ticks)
-    for labels, part in ports:
-        rate = float(part["line_rate_bytes_per_second"].iloc[0])
-        if not np.isnan(rate):
-            yield _gauge("skuwise_fabric_line_rate_bytes_per_second", labels, part, rate, ticks)
+        labels = {"node": node, "device": device, "port": int(port)}
+        yield from _integrals(FABRIC_INTEGRALS, labels, rows, ticks)
+        seconds, family = rows["observed_seconds"], "fabric_util_distribution_ratio"
+        for name, amounts in {
+            "fabric_state_observed_seconds_total": seconds,
+            "fabric_active_seconds_total": seconds * rows["active_fraction"],
+            f"{family}_count": rows["util_n"],
+            f"{family}_sum": rows["util_n"] * rows["util_mean"],
+        }.items():
+            yield _counter(f"skuwise_{name}", labels, rows, amounts, ticks)
+        yield from _histogram(f"skuwise_{family}", "util", labels, rows, ticks)
+        first = rows.iloc[0]
+        info = {**labels, "role": first["role"], "link_layer": first["link_layer"]}
+        yield _gauge("skuwise_fabric_port_info", info, rows, 1.0, ticks)
+        if not np.isnan(rate := float(first["line_rate_bytes_per_second"])):
+            yield _gauge("skuwise_fabric_line_rate_bytes_per_second", labels, rows, rate, ticks)
+
+
+def _hosts(frame: Frame, ticks: Floats) -> Iterator[Series]:
+    names = ("node", "cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type")
+    for _, node in frame.nodes.iterrows():
+        labels, rows = {"node": node["node"]}, frame.host[frame.host["node"] == node["node"]]
+        yield from _integrals(HOST_INTEGRALS, labels, rows, ticks)
+        yield _counter("skuwise_host_observed_seconds_total", labels, rows, rows["observed_seconds"], ticks)
+        yield _gauge("skuwise_node_info", {name: node[name] for name in names}, rows, 1.0, ticks)
+        yield _gauge("skuwise_node_gpus", labels, rows, float(node["gpu_count"]), ticks)
 
 
 def _work(frame: Frame, ticks: Floats) -> Iterator[Series]:

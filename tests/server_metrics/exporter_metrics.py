@@ -4,165 +4,80 @@ They are sampled once a minute: their gauges are the minute's mean.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pandas as pd
 
-from ...advisor.core.frame import Window
-from ...advisor.telemetry import queries
-from ...advisor.telemetry.queries import Query
-from ...advisor.telemetry.tables import to_table
-from ...agent.store.reader import open_reader
+from ...advisor.core.frame import Frame, Window
+from ...advisor.telemetry.sqlite.reader import read_frame
 from .prometheus_series import Floats, Series, known_only
 
 MIB = 1024.0**2
+# Metric -> the column of our minutes, and its factor.
+_DCGM = {
+    "DCGM_FI_DEV_GPU_UTIL": ("gpu_util_mean", 100.0),
+    "DCGM_FI_DEV_FB_USED": ("mem_used_bytes_mean", 1 / MIB),
+    "DCGM_FI_DEV_POWER_USAGE": ("power_watts_mean", 1.0),
+    "DCGM_FI_DEV_SM_CLOCK": ("sm_clock_hertz_mean", 1e-6),
+    "DCGM_FI_DEV_MEM_CLOCK": ("mem_clock_hertz_mean", 1e-6),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("gpu_util_mean", 1.0),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": ("tensor_active_mean", 1.0),
+    "DCGM_FI_PROF_DRAM_ACTIVE": ("dram_active_mean", 1.0),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": ("pcie_tx_bytes_per_second_mean", 1.0),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": ("pcie_rx_bytes_per_second_mean", 1.0),
+}
+# What a port that carries nothing else sends and receives: answers to its subnet manager, and its counters read.
+_MANAGEMENT_BYTES_PER_SECOND = 40.0
 
 
-def exporter_series(paths: Sequence[Path], window: Window) -> Iterator[Series]:
+def exporter_series(paths: Sequence[Path], window: Window) -> list[Series]:
     """dcgm-exporter in Kubernetes and node_exporter with InfiniBand, from the minutes of simulated databases.
 
     By name, so that a text format may hold them.
     """
-    parts = [_Node(path, window) for path in paths]
-    for name, answer in _DCGM.items():
-        for part in parts:
-            yield from part.gpu(name, answer)
-    for name in _NODE_NAMES:
-        for part in parts:
-            yield from part.host(name)
+    frame = read_frame(paths, window, resolution=60.0)
+    return sorted([*_gpus(frame), *_ports(frame), *_hosts(frame)], key=lambda series: series.name)
 
 
-def _scaled(column: str, scale: float = 1.0) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda part: part[column] * scale
-
-
-def _counted(part: pd.DataFrame) -> pd.Series:
-    """Millijoules since the driver was loaded, which was an hour before the window."""
-    return 2.5e8 + np.floor(1000 * (part["energy_joules_mean"] * part["energy_joules_n"]).fillna(0.0).cumsum())
-
-
-# Free memory of an exporter shows the size.
-_DCGM = {
-    "DCGM_FI_DEV_GPU_UTIL": _scaled("gpu_util_mean", 100.0),
-    "DCGM_FI_DEV_FB_USED": _scaled("mem_used_bytes_mean", 1 / MIB),
-    "DCGM_FI_DEV_POWER_USAGE": _scaled("power_watts_mean"),
-    "DCGM_FI_DEV_SM_CLOCK": _scaled("sm_clock_hertz_mean", 1e-6),
-    "DCGM_FI_DEV_MEM_CLOCK": _scaled("mem_clock_hertz_mean", 1e-6),
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _scaled("gpu_util_mean"),
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": _scaled("tensor_active_mean"),
-    "DCGM_FI_PROF_DRAM_ACTIVE": _scaled("dram_active_mean"),
-    "DCGM_FI_PROF_PCIE_TX_BYTES": _scaled("pcie_tx_bytes_per_second_mean"),
-    "DCGM_FI_PROF_PCIE_RX_BYTES": _scaled("pcie_rx_bytes_per_second_mean"),
-    "DCGM_FI_DEV_FB_FREE": lambda part: (part["mem_total_bytes"] - part["mem_used_bytes_mean"]) / MIB,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _counted,
-}
-
-# What a port that carries nothing else sends and receives: answers to its subnet manager, and its counters read.
-_MANAGEMENT_BYTES_PER_SECOND = 40.0
-
-_NODE_NAMES = (
-    "node_infiniband_port_data_transmitted_bytes_total", "node_infiniband_port_data_received_bytes_total",
-    "node_infiniband_rate_bytes_per_second", "node_infiniband_state_id", "node_uname_info", "node_dmi_info",
-    "node_disk_read_bytes_total", "node_disk_written_bytes_total", "node_cpu_seconds_total",
-)  # fmt: skip
-
-
-class _Node:
-    """The minutes of one database."""
-
-    def __init__(self, path: Path, window: Window) -> None:
-        with open_reader(path) as reader:
-            reader.text_factory = bytes
-
-            def rows(query: Query) -> pd.DataFrame:
-                return to_table(reader.fetch(query.sql, {"start": window.start, "end": window.end}), query)
-
-            minutes = rows(queries.GPU_MINUTES)
-            self._minutes = {str(uuid): part for uuid, part in minutes.groupby("gpu_uuid")}
-            self._nodes = rows(queries.NODES)
-            self._fabric = rows(queries.FABRIC_MINUTES)
-            self._host = rows(queries.HOST_MINUTES)
-            self._gpus = rows(queries.GPUS)
-            uses = rows(queries.USES)
-            self._uses = uses.merge(rows(queries.WORKLOADS), on="workload_id")
-
-    def gpu(self, name: str, answer: Callable[[pd.DataFrame], pd.Series]) -> Iterator[Series]:
-        for _, gpu in self._gpus.iterrows():
-            minute = self._minutes.get(str(gpu["gpu_uuid"]))
-            if minute is not None:
-                yield from self._by_pod(name, gpu, minute["ts"].to_numpy(float), answer(minute).to_numpy(float))
-
-    def host(self, name: str) -> Iterator[Series]:
-        if name in ("node_uname_info", "node_dmi_info"):
-            for _, entry in self._nodes.iterrows():
-                node = entry["node"]
-                ts = self._host.loc[self._host["node"] == node, "ts"].to_numpy(float)
-                about = {"nodename": node} if name == "node_uname_info" else _firmware(entry)
-                if about and len(ts):
-                    yield Series(name, {"instance": f"{node}:9100", **about}, ts, np.ones(len(ts)))
-        elif name.startswith("node_infiniband"):
-            yield from self._ports(name)
-        elif name == "node_cpu_seconds_total":
-            yield from self._processors(name)
-        else:
-            column = "disk_read_bytes_per_second_mean" if "read" in name else "disk_write_bytes_per_second_mean"
-            for node, part in self._host.groupby("node"):
-                labels = {"instance": f"{node}:9100", "device": "nvme0n1"}
-                yield known_only(Series(name, labels, part["ts"].to_numpy(float), _summed(part, column)))
-
-    def _processors(self, name: str) -> Iterator[Series]:
-        """One core that is as busy as all of them are."""
-        for node, part in self._host.groupby("node"):
-            ts = part["ts"].to_numpy(float)
-            waiting, busy = _summed(part, "io_wait_mean"), _summed(part, "cpu_util_mean")
-            for mode, values in (("idle", (ts - ts[0]) - waiting - busy), ("iowait", waiting)):
-                yield known_only(Series(name, {"instance": f"{node}:9100", "cpu": "0", "mode": mode}, ts, values))
-
-    def _ports(self, name: str) -> Iterator[Series]:
-        columns = {
-            "node_infiniband_port_data_transmitted_bytes_total": "tx_bytes_per_second_mean",
-            "node_infiniband_port_data_received_bytes_total": "rx_bytes_per_second_mean",
-        }
-        for key, part in self._fabric.groupby(["node", "device", "port"]):
-            if str(part["link_layer"].iloc[0]) != "InfiniBand":
-                continue
-            node, device, port = cast("tuple[str, str, float]", key)
-            labels = {"instance": f"{node}:9100", "device": device, "port": int(port)}
-            ts = part["ts"].to_numpy(float)
-            if name in columns:
-                values = _summed(part, columns[name]) + _MANAGEMENT_BYTES_PER_SECOND * (ts - ts[0])
-            elif name == "node_infiniband_state_id":
-                values = np.where(part["active_fraction"].to_numpy(float) > 0.5, 4.0, 1.0)
-            else:
-                values = part["line_rate_bytes_per_second"].to_numpy(float)
-            yield known_only(Series(name, labels, ts, values))
-
-    def _by_pod(self, name: str, gpu: pd.Series, ts: Floats, values: Floats) -> Iterator[Series]:
+def _gpus(frame: Frame) -> Iterator[Series]:
+    minutes = dict(list(frame.gpu.groupby("gpu_uuid")))
+    for _, gpu in frame.gpus.iterrows():
+        minute = minutes[gpu["gpu_uuid"]]
         labels = {
             "gpu": int(gpu["gpu_index"]), "UUID": gpu["gpu_uuid"], "device": f"nvidia{int(gpu['gpu_index'])}",
             "modelName": gpu["name"], "Hostname": gpu["node"], "instance": f"{gpu['node']}:9400", "job": "dcgm",
         }  # fmt: skip
-        free = np.ones(len(ts), dtype=bool)
-        uses = self._uses[self._uses["gpu_uuid"] == gpu["gpu_uuid"]]
-        for key, part in uses.groupby("workload_id"):
-            held = np.zeros(len(ts), dtype=bool)
-            for start, end in zip(part["ts_start"], part["ts_end"], strict=True):
-                held |= (ts > start) & (ts <= end)
-            free &= ~held
-            first = part.iloc[0]
-            about = (
-                {"hpc_job": first["job_id"]}
-                if first["scheduler"] == "slurm"
-                else {
-                    "exported_pod": _pod_name(str(first["name"]), str(first["series_id"]), str(key)),
-                    "exported_namespace": first["namespace"] or "default", "exported_container": "main",
-                }
-            )  # fmt: skip
-            yield known_only(Series(name, {**labels, **about}, ts[held], values[held]))
-        yield known_only(Series(name, labels, ts[free], values[free]))
+        values = {name: minute[column] * scale for name, (column, scale) in _DCGM.items()}
+        # Free memory of an exporter shows the size.
+        values["DCGM_FI_DEV_FB_FREE"] = (minute["mem_total_bytes"] - minute["mem_used_bytes_mean"]) / MIB
+        # Millijoules since the driver was loaded, which was an hour before the window.
+        joules = (minute["energy_joules_mean"] * minute["energy_joules_n"]).fillna(0.0).cumsum()
+        values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] = 2.5e8 + np.floor(1000 * joules)
+        ts = minute["ts"].to_numpy(float)
+        for about, held in _holders(frame, gpu["gpu_uuid"], ts):
+            for name, value in values.items():
+                yield known_only(Series(name, {**labels, **about}, ts[held], value.to_numpy(float)[held]))
+
+
+def _holders(frame: Frame, uuid: str, ts: Floats) -> Iterator[tuple[dict[str, object], np.ndarray]]:
+    """The labels of each pod or job on a GPU, and when it was there; without labels when there was none."""
+    free = np.ones(len(ts), dtype=bool)
+    uses = frame.uses[frame.uses["gpu_uuid"] == uuid].merge(frame.workloads, on="workload_id")
+    for key, part in uses.groupby("workload_id"):
+        spans = zip(part["ts_start"], part["ts_end"], strict=True)
+        held = np.any([(ts > start) & (ts <= end) for start, end in spans], axis=0)
+        free &= ~held
+        first = part.iloc[0]
+        if first["scheduler"] == "slurm":
+            yield {"hpc_job": first["job_id"]}, held
+        else:
+            pod = _pod_name(str(first["name"]), str(first["series_id"]), str(key))
+            namespace = first["namespace"] or "default"
+            yield {"exported_pod": pod, "exported_namespace": namespace, "exported_container": "main"}, held
+    yield {}, free
 
 
 def _pod_name(name: str, series_id: str, workload_id: str) -> str:
@@ -173,6 +88,43 @@ def _pod_name(name: str, series_id: str, workload_id: str) -> str:
         return "".join(letters[byte % len(letters)] for byte in hashlib.sha256(text.encode()).digest()[:count])
 
     return f"{name}-{spelled(series_id, 9)}-{spelled(workload_id, 5)}"
+
+
+def _ports(frame: Frame) -> Iterator[Series]:
+    ports = frame.fabric[frame.fabric["link_layer"] == "InfiniBand"]
+    for key, part in ports.groupby(["node", "device", "port"]):
+        node, device, port = cast("tuple[str, str, float]", key)
+        ts = part["ts"].to_numpy(float)
+        management = _MANAGEMENT_BYTES_PER_SECOND * (ts - ts[0])
+        values = {
+            "port_data_transmitted_bytes_total": _summed(part, "tx_bytes_per_second_mean") + management,
+            "port_data_received_bytes_total": _summed(part, "rx_bytes_per_second_mean") + management,
+            "rate_bytes_per_second": part["line_rate_bytes_per_second"].to_numpy(float),
+            "state_id": np.where(part["active_fraction"].to_numpy(float) > 0.5, 4.0, 1.0),
+        }
+        labels = {"instance": f"{node}:9100", "device": device, "port": int(port)}
+        for name, value in values.items():
+            yield known_only(Series(f"node_infiniband_{name}", labels, ts, value))
+
+
+def _hosts(frame: Frame) -> Iterator[Series]:
+    """Each node's name and firmware, a disk, and one core that is as busy as all of them are."""
+    for _, entry in frame.nodes.iterrows():
+        node, part = entry["node"], frame.host[frame.host["node"] == entry["node"]]
+        ts = part["ts"].to_numpy(float)
+        waiting, busy = _summed(part, "io_wait_mean"), _summed(part, "cpu_util_mean")
+        disk, core = {"device": "nvme0n1"}, {"cpu": "0"}
+        rows = [
+            ("node_uname_info", {"nodename": node}, np.ones(len(ts))),
+            ("node_disk_read_bytes_total", disk, _summed(part, "disk_read_bytes_per_second_mean")),
+            ("node_disk_written_bytes_total", disk, _summed(part, "disk_write_bytes_per_second_mean")),
+            ("node_cpu_seconds_total", {**core, "mode": "idle"}, (ts - ts[0]) - waiting - busy),
+            ("node_cpu_seconds_total", {**core, "mode": "iowait"}, waiting),
+        ]
+        if firmware := _firmware(entry):
+            rows.append(("node_dmi_info", firmware, np.ones(len(ts))))
+        for name, labels, values in rows:
+            yield known_only(Series(name, {"instance": f"{node}:9100", **labels}, ts, values))
 
 
 def _firmware(node: pd.Series) -> dict[str, str]:

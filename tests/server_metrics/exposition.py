@@ -11,7 +11,6 @@ BUSY: dict[str, float] = {
     "DCGM_FI_DEV_POWER_USAGE": 500, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9, "DCGM_FI_PROF_DRAM_ACTIVE": 0.5,
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_SM_ACTIVE": 0.8, "DCGM_FI_DEV_GPU_TEMP": 60,
 }  # fmt: skip
-INSTANCE: dict[str, float] = {name: value for name, value in BUSY.items() if name != "DCGM_FI_DEV_GPU_UTIL"}
 
 
 def moments(start: float, end: float, every: float = 60.0) -> Floats:

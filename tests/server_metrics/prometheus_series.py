@@ -27,12 +27,14 @@ def known_only(series: Series) -> Series:
     return Series(series.name, series.labels, series.ts[values], series.values[values])
 
 
+def _stated(series: Series) -> dict[str, str]:
+    return {name: str(value) for name, value in series.labels.items() if value not in (None, "")}
+
+
 def openmetrics(series: Iterable[Series]) -> Iterator[str]:
     """Lines of OpenMetrics text, for promtool; `series` must come by name."""
     for entry in series:
-        labels = ",".join(
-            f"{k}={json.dumps(str(v), ensure_ascii=False)}" for k, v in entry.labels.items() if v not in (None, "")
-        )
+        labels = ",".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in _stated(entry).items())
         for at, value in zip(entry.ts.tolist(), entry.values.tolist(), strict=True):
             yield f"{entry.name}{{{labels}}} {floatToGoString(value)} {at:.3f}\n"
     yield "# EOF\n"
@@ -42,7 +44,7 @@ def import_lines(series: Iterable[Series]) -> Iterator[str]:
     """Lines of JSON for VictoriaMetrics' import API."""
     for entry in series:
         if len(entry.ts):
-            metric = {"__name__": entry.name, **{k: str(v) for k, v in entry.labels.items() if v not in (None, "")}}
+            metric = {"__name__": entry.name, **_stated(entry)}
             stamps = np.rint(entry.ts * 1000).astype(int).tolist()
             yield json.dumps({"metric": metric, "values": entry.values.tolist(), "timestamps": stamps}) + "\n"
 
@@ -54,8 +56,7 @@ def merged(series: Iterable[Series]) -> list[Series]:
         groups.setdefault((entry.name, frozenset(entry.labels.items())), []).append(entry)
     result: list[Series] = []
     for several in groups.values():
-        ts, first = np.unique(np.concatenate([element.ts for element in several]), return_index=True)
-        result.append(
-            replace(several[0], ts=ts, values=np.concatenate([candidate.values for candidate in several])[first])
-        )
-    return sorted(result, key=lambda record: record.name)
+        ts, first = np.unique(np.concatenate([entry.ts for entry in several]), return_index=True)
+        values = np.concatenate([entry.values for entry in several])[first]
+        result.append(replace(several[0], ts=ts, values=values))
+    return sorted(result, key=lambda entry: entry.name)

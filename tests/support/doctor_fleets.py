@@ -54,19 +54,18 @@ class Fleet:
         self._node(b, self.name, self.seen)
         if self.dark:
             self._node(b, "dark", 8 if self.dark == "seen" else 0)
-        absences = [(self.name, *self.absent, "It failed.", "Mend it.")] if self.absent else []
+        absences: list[tuple[object, ...]] = []
+        if self.absent:
+            absences.append((self.name, self.absent[0], "*", self.absent[1], "It failed.", "Mend it."))
         if self.dark == "no-driver":
             said = "The NVIDIA driver is not loaded.", "Load it with modprobe nvidia."
-            absences.append(("dark", "nvml", self.dark, *said))
-        b.absences += [
-            {"node": node, "device": device, "scope": "source", "metric": "*", "reason": reason, "detail": detail,
-             "remedy": remedy, "since": START} for node, device, reason, detail, remedy in absences
-        ]  # fmt: skip
+            absences.append(("dark", "nvml", "*", self.dark, *said))
         if self.still_nvlink:
-            b.absences.append({
-                "node": self.name, "device": None, "scope": "source", "metric": "nvlink_tx_bytes_per_second",
-                "reason": "counter-never-moved", "detail": "It read 0.", "remedy": "", "since": START,
-            })  # fmt: skip
+            counter = "nvlink_tx_bytes_per_second"
+            absences.append((self.name, None, counter, "counter-never-moved", "It read 0.", ""))
+        names = ("node", "device", "metric", "reason", "detail", "remedy")
+        for absence in absences:
+            b.absences.append({"scope": "source", "since": START, **dict(zip(names, absence, strict=True))})
         source = {
             "kind": "prometheus", "url": "http://p:9090", "server": "Prometheus 3", "match": [],
             "exporters": list(self.exporters), "scrape_seconds": self.scrape_seconds,

@@ -1,4 +1,4 @@
-"""A server of Prometheus' API that answers as a test tells it to, also badly."""
+"""A server of Prometheus' API that answers as a test says, also badly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import itertools
 import json
 import re
 import ssl
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, ClassVar, Self
 import requests
 import urllib3
 from skuwise.advisor.core.http_session import DeadlineAdapter
+from skuwise.tests.support.metrics_fixtures import serving
 
 
 @dataclass(frozen=True)
@@ -129,52 +129,26 @@ def _sent(adapter: DeadlineAdapter, request: requests.PreparedRequest, **options
 
 
 class FakeServer(FakePrometheus):
-    """The same on loopback. `tls`: the server's certificate, and whose it asks for."""
+    """The same on loopback, with an address while it runs. `tls`: the server's certificate, and whose it asks for."""
 
     def __init__(self, answer: Answer, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(answer)
-        fake = self
-
-        class _Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its head
-
-            def do_GET(self) -> None:
-                self._reply()
-
-            def do_POST(self) -> None:
-                self._reply()
-
-            def _reply(self) -> None:
-                form = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-                reply = fake.reply(self.path, form, dict(self.headers))
-                with contextlib.suppress(OSError):
-                    self.send_response(reply.status)
-                    for name, value in reply.headers.items():
-                        self.send_header(name.replace("_", "-"), value)
-                    self.send_header("Content-Length", str(len(reply.body)))
-                    self.end_headers()
-                    self.wfile.write(reply.body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] - a client that hangs up
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
+        self._tls = tls
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Self]:
-        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        try:
+        def answered(handler: http.server.BaseHTTPRequestHandler) -> None:
+            form = handler.rfile.read(int(handler.headers.get("Content-Length") or 0)).decode()
+            reply = self.reply(handler.path, form, dict(handler.headers))
+            handler.send_response(reply.status)
+            for name, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
+                handler.send_header(name.replace("_", "-"), value)
+            handler.end_headers()
+            handler.wfile.write(reply.body)
+
+        with serving(answered, tls=self._tls) as (url, _):
+            self.url = url.removesuffix("/metrics")
             yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
 
 
 GPU = {"UUID": "GPU-a", "gpu": "0", "Hostname": "n1", "modelName": "NVIDIA H100 80GB HBM3", "instance": "n1:9400"}
@@ -182,7 +156,7 @@ GPU = {"UUID": "GPU-a", "gpu": "0", "Hostname": "n1", "modelName": "NVIDIA H100 
 
 @dataclass
 class DcgmServer:
-    """A server that scrapes dcgm-exporter: a GPU in constant use for the whole of any window, unless told otherwise.
+    """A server that scrapes dcgm-exporter: a GPU in constant use for the whole of any window, unless stated otherwise.
 
     `series`: labels of the GPUs; `names`: what the index holds; `by_query`: beginning of a query -> its answer.
     """

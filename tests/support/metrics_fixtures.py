@@ -3,6 +3,8 @@
 import contextlib
 import http.server
 import socket
+import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +17,21 @@ Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 @contextlib.contextmanager
-def serving(answer: str | bytes | Handler, host: str = "127.0.0.1") -> Iterator[tuple[str, list[str]]]:
+def _running(server: socketserver.BaseServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextlib.contextmanager
+def serving(
+    answer: str | bytes | Handler, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, list[str]]]:
     """A real HTTP server on loopback: its address, and the paths that were asked for. `answer` may be a handler."""
     asked: list[str] = []
 
@@ -35,45 +51,33 @@ def serving(answer: str | bytes | Handler, host: str = "127.0.0.1") -> Iterator[
             self.end_headers()
             self.wfile.write(body)
 
+        def do_POST(self) -> None:
+            self.do_GET()
+
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer((host, 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://{host}:{server.server_address[1]}/metrics", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    server.handle_error = lambda *_: None  # type: ignore[method-assign] - a client that hangs up
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with _running(server):
+        yield f"http{'s' if tls else ''}://{host}:{server.server_address[1]}/metrics", asked
 
 
 @contextlib.contextmanager
 def raw_server(talk: Callable[[socket.socket], None]) -> Iterator[str]:
     """A listener that says to its first callers what it likes, HTTP or not."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    ended = threading.Event()
 
-    def run() -> None:
-        while not ended.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(2)
-                talk(connection)
+    class _Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.settimeout(2)
+                talk(self.request)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
-    finally:
-        ended.set()
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    server = socketserver.TCPServer(("127.0.0.1", 0), _Handler)
+    with _running(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
 
 
 class PagesAtHand(PageReader):

@@ -1,5 +1,6 @@
 """Real engines on loopback, filled with series: Debian's prometheus and victoria-metrics."""
 
+import itertools
 import os
 import shutil
 import socket
@@ -19,7 +20,6 @@ from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_fram
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.prometheus_series import Series, import_lines, openmetrics
 
-START_SECONDS = 30.0
 _PACKAGES = {
     "promtool": "prometheus", "systemd-analyze": "systemd", "kubectl": "kubernetes-client", "sbatch": "slurm-client",
     "scontrol": "slurm-client", "munged": "munge",
@@ -73,13 +73,9 @@ def victoria(folder: Path, series: Iterable[Series], *flags: str) -> Iterator[st
     ]  # fmt: skip
     url = f"http://{address}"
     with running(command, f"{url}/health", folder):
-        batch: list[str] = []
-        for line in import_lines(series):
-            batch.append(line)
-            if len(batch) >= 500:
-                _post(f"{url}/api/v1/import", "".join(batch))
-                batch.clear()
-        _post(f"{url}/api/v1/import", "".join(batch))
+        lines = import_lines(series)
+        while batch := "".join(itertools.islice(lines, 500)):
+            _post(f"{url}/api/v1/import", batch)
         _post(f"{url}/internal/force_flush", "")
         yield url
 
@@ -120,7 +116,7 @@ def running(command: list[str], ready: str, folder: Path) -> Iterator[subprocess
     """A program that answers at `ready`, until the end; its log lies in `folder`."""
     with (folder / "engine.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            deadline = time.monotonic() + START_SECONDS
+            deadline = time.monotonic() + 30.0
             while True:
                 try:
                     with urllib.request.urlopen(ready, timeout=2):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,32 +29,29 @@ def series(page: SitePage) -> Series:
 
 
 @pytest.fixture
-def incidents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Series]:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    return State(tmp_path / "a.db")
+
+
+def incidents(state: State, *names: str, most: int = 500) -> Series:
     """The page of incidents of these names, the costs of which rise; at most `most` have series."""
-
-    def made(*names: str, most: int = 500) -> Series:
-        state = State(tmp_path / "a.db")
-        monkeypatch.setattr("time.time", lambda: NOW)
-        seen = [sighting(name, since=NOW - 3 * HOUR) for name in names]
-        with state.writing() as db:
-            commit(db, Advance(tuple(
-                Incident(f"i-{n}", sighted, "open", NOW, sighted.since, NOW, NOW, float(n), 10.0 * n)
-                for n, sighted in enumerate(seen)
-            )))  # fmt: skip
-        return series(SitePage(tmp_path / "none", lambda: [state], lambda: None, most))
-
-    return made
+    seen = [sighting(name, since=NOW - 3 * HOUR) for name in names]
+    rows = [Incident(f"i-{n}", s, "open", NOW, s.since, NOW, NOW, float(n), 10.0 * n) for n, s in enumerate(seen)]
+    with state.writing() as db:
+        commit(db, Advance(tuple(rows)))
+    return series(SitePage(state.path.parent / "none", lambda: [state], lambda: None, most))
 
 
-def test_the_worst_have_series_and_the_rest_one(incidents: Callable[..., Series]) -> None:
-    page_series = incidents(*(f"w{n}" for n in range(10)), most=3)
+def test_the_worst_have_series_and_the_rest_one(state: State) -> None:
+    page_series = incidents(state, *(f"w{n}" for n in range(10)), most=3)
     cost = [(labels["incident"], value) for labels, value in page_series["skuwise_incident_cost_usd"]]
     assert cost == [("i-9", 90.0), ("i-8", 80.0), ("i-7", 70.0), ("other", 210.0)]
     assert page_series["skuwise_incident_truncated"] == [({}, 7.0)]
 
 
-def test_idle_seconds_and_counts_whatever_the_names(incidents: Callable[..., Series]) -> None:
-    page_series = incidents("w", "w", HOSTILE + '"\\\n' + "x" * 10_000)
+def test_idle_seconds_and_counts_whatever_the_names(state: State) -> None:
+    page_series = incidents(state, "w", "w", HOSTILE + '"\\\n' + "x" * 10_000)
     # Two of the same labels would make the whole page invalid.
     who = {"workload_id": "w", "workload": "w", "team": "search", "user": "ann"}
     assert page_series["skuwise_workload_idle_seconds"].count((who, 10800.0)) == 1
@@ -73,28 +69,23 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
     served = SitePage(advice, lambda: states, lambda: None)
     now = fleet().generated_at
     monkeypatch.setattr("time.time", lambda: now)
-
-    def look() -> Series:
-        return series(served)
-
-    assert look() == {}
+    assert series(served) == {}
     advice.write_text(render(fleet(), "json"))
     with states[0].writing() as db:
         commit(db, opened(sighting(), now=NOW))
-    page_series = look()
+    page_series = series(served)
     assert page_series["skuwise_advice_readable"] == [({}, 1.0)] and page_series["skuwise_fleet_gpus"] == [({}, 96.0)]
     assert len(page_series["skuwise_finding_info"]) == 6 and len(page_series["skuwise_incident_info"]) == 1
     for damaged in ('{"schema": "skuwise.advice/1", ', '{"schema": "x/1"}', "[]"):
         advice.write_text(damaged)
         for _ in range(2):
-            page_series = look()
-        assert page_series["skuwise_advice_readable"] == [({}, 0.0)] and page_series["skuwise_fleet_gpus"] == [
-            ({}, 96.0)
-        ]
+            page_series = series(served)
+        assert page_series["skuwise_advice_readable"] == [({}, 0.0)]
+        assert page_series["skuwise_fleet_gpus"] == [({}, 96.0)]
         assert capsys.readouterr().err.count("advice.json cannot be read") == 1
     now += 2 * 86400
-    assert "skuwise_workload_info" not in look() and look()["skuwise_advice_stale"] == [({}, 1.0)]
+    assert "skuwise_workload_info" not in series(served) and series(served)["skuwise_advice_stale"] == [({}, 1.0)]
     states[1].path.write_bytes(b"no database" * 500)
-    page_series = look()
+    page_series = series(served)
     # Unknown is not "none is open".
     assert page_series["skuwise_incident_file_readable"] == [({}, 0.0)] and "skuwise_incident_open" not in page_series

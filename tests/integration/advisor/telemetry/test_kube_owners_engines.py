@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Frame
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
+from skuwise.tests.server_metrics.exposition import gpu, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import ENGINES, read_series
 
 END = 1_790_000_000.0 // 86400 * 86400
-HOURS, EVERY = 24, 60.0
+HOURS = 24
+USED: dict[str, float] = {"DCGM_FI_DEV_GPU_UTIL": 90, "DCGM_FI_DEV_FB_USED": 6e4}
 REPLICAS = ("10.0.0.1:8080", "10.0.0.2:8080")
 
 
@@ -26,8 +28,11 @@ def at(hour: float) -> float:
 
 def span(start: float, end: float) -> np.ndarray:
     """Moments of scrapes after one hour of the day up to another."""
-    ticks = np.arange(END - HOURS * 3600 + EVERY, END + 1, EVERY)
+    ticks = moments(END - HOURS * 3600, END)
     return ticks[(ticks > at(start)) & (ticks <= at(end))]
+
+
+DAY = span(0, HOURS)
 
 
 @dataclass
@@ -38,91 +43,66 @@ class Cluster:
     gpus: int = 0
 
     def tell(self, name: str, value: float, when: np.ndarray, **labels: str) -> None:
-        for replica in REPLICAS if len(when) else ():
-            every_label = {"job": "kube-state-metrics", "instance": replica, **labels}
-            self.series.append(Series(name, every_label, when, np.full(len(when), value)))
+        if len(when):
+            self.series += [kube(name, value, when, replica, **labels) for replica in REPLICAS]
 
     def pod(
         self, name: str, uid: str, owner: tuple[str, str] | None, *, start: float = 0, end: float = HOURS,
-        gpu: str | None = None, image: str = "", namespace: str = "ml", beside: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
+        uuid: str | None = None, images: Mapping[str, str] | None = None, reported: bool = True, **labels: str,
     ) -> None:  # fmt: skip
-        """A pod with one GPU (its own unless `gpu` names one) from an hour to an hour; it is made half a minute before
-        it starts. `beside`: images of other containers."""
-        when, base = span(start, end), {"namespace": namespace, "pod": name, "uid": uid}
+        """A pod with one GPU (its own unless `uuid` names one) from an hour to an hour; it is made half a minute before
+        it starts. `images`: of its containers; `reported`: whether kube-state-metrics has it; `labels`: its own."""
+        self.gpus += 1
+        when, base = span(start, end), {"namespace": "ml", "pod": name, "uid": uid}
+        node, exported = f"n-{uuid or self.gpus}", {"namespace": "ml", "pod": name, "container": "main"}
+        self.series += gpu(node, uuid or f"GPU-{self.gpus:04}", when, USED, **exported)
+        if not reported:
+            return
         kind, by = owner or ("", "")
         self.tell("kube_pod_info", 1, when, **base, created_by_kind=kind, created_by_name=by, node=f"n-{uid}")
         controls = "true" if owner else ""
         self.tell("kube_pod_owner", 1, when, **base, owner_kind=kind, owner_name=by, owner_is_controller=controls)
         self.tell("kube_pod_created", at(start) - 30, when, **base)
         self.tell("kube_pod_start_time", at(start), when, **base)
-        for container, spec in {"main": image, **(beside or {})}.items():
-            if spec:
-                reported = {
-                    "container": container,
-                    "image": f"docker.io/{spec}",
-                    "image_spec": spec,
-                    "container_id": uid,
-                }
-                self.tell("kube_pod_container_info", 1, when, **base, **reported)
+        for container, spec in (images or {}).items():
+            about = {"container": container, "image": f"docker.io/{spec}", "image_spec": spec, "container_id": uid}
+            self.tell("kube_pod_container_info", 1, when, **base, **about)
         asked = {"container": "main", "resource": "nvidia_com_gpu", "unit": "integer", "node": f"n-{uid}"}
         self.tell("kube_pod_container_resource_requests", 1, when, **base, **asked)
         if labels:
             self.tell("kube_pod_labels", 1, when, **base, **labels)
-        self.gpus += 1
-        exported = {
-            "UUID": gpu or f"GPU-{self.gpus:04}", "gpu": "0", "Hostname": f"n-{gpu or self.gpus}",
-            "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": f"n-{gpu or self.gpus}:9400",
-            "pod": name, "namespace": namespace, "container": "main",
-        }  # fmt: skip
-        for metric, value in (("DCGM_FI_DEV_GPU_UTIL", 90.0), ("DCGM_FI_DEV_FB_USED", 6e4)):
-            self.series.append(Series(metric, exported, when, np.full(len(when), value)))
-
-    def owner(self, kind: str, name: str, owner: tuple[str, str] | None, *, end: float = HOURS) -> None:
-        series, label = {"ReplicaSet": ("kube_replicaset_owner", "replicaset"), "Job": ("kube_job_owner", "job_name")}[
-            kind
-        ]
-        above, by = owner or ("", "")
-        reported = {"owner_kind": above, "owner_name": by, "owner_is_controller": "true" if owner else ""}
-        self.tell(series, 1, span(0, end), namespace="ml", **{label: name}, **reported)
 
 
 def fleet() -> Cluster:
     cluster = Cluster()
+    images = {"main": "vllm/vllm-openai:v0.6.4", "istio-proxy": "istio/proxyv2:1.22"}
     # A rolling update: two ReplicaSets of one Deployment, three pods each.
     for hash_, start, end in (("7d4b9c6f5d", 0.0, 12.0), ("5f6d8c9b7c", 12.0, HOURS)):
-        cluster.owner("ReplicaSet", f"chat-{hash_}", ("Deployment", "chat"))
+        owner = {"owner_kind": "Deployment", "owner_name": "chat", "owner_is_controller": "true"}
+        cluster.tell("kube_replicaset_owner", 1, DAY, namespace="ml", replicaset=f"chat-{hash_}", **owner)
         for n, tail in enumerate(("x2k4m", "zz9fb", "q7wtl")):
-            cluster.pod(
-                f"chat-{hash_}-{tail}", f"u-chat-{hash_}-{n}", ("ReplicaSet", f"chat-{hash_}"), start=start, end=end,
-                image="vllm/vllm-openai:v0.6.4", beside={"istio-proxy": "istio/proxyv2:1.22"},
-            )  # fmt: skip
+            name, of = f"chat-{hash_}-{tail}", ("ReplicaSet", f"chat-{hash_}")
+            cluster.pod(name, f"u-chat-{hash_}-{n}", of, start=start, end=end, images=images)
     # Gangs on four nodes.
     for n in range(4):
         cluster.pod(f"llama-worker-{n}", f"u-py-{n}", ("PyTorchJob", "llama"), start=2, end=9)
         cluster.pod(f"sim-{n}-{'bcdf'[n]}7klm", f"u-ix-{n}", ("Job", "sim"), start=3, end=5)
-    cluster.owner("Job", "sim", None, end=6)
+    owner = {"owner_kind": "", "owner_name": "", "owner_is_controller": ""}
+    cluster.tell("kube_job_owner", 1, span(0, 6), namespace="ml", job_name="sim", **owner)
     # The same PyTorchJob again, on the same names.
     for n in range(4):
         cluster.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
     # A StatefulSet's pod that was recreated on the same GPU.
-    cluster.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, gpu="GPU-store")
-    cluster.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, gpu="GPU-store")
+    cluster.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, uuid="GPU-store")
+    more = {"label_team": "storage", "label_x_conflict1": "z"}
+    cluster.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, uuid="GPU-store", **more)
     # A pod group of Kueue: bare pods.
     for n in range(2):
-        cluster.pod(
-            f"solo-{'bcdf'[n]}7klm", f"u-kueue-{n}", None, labels={"label_kueue_x_k8s_io_pod_group_name": "solve"}
-        )
+        cluster.pod(f"solo-{'bcdf'[n]}7klm", f"u-kueue-{n}", None, label_kueue_x_k8s_io_pod_group_name="solve")
     # A bare pod that is named like a Deployment's, and a pod of which nothing is reported.
     cluster.pod("bare-7d4b9c6f5d-x2k4m", "u-bare", None)
-    before = len(cluster.series)
-    cluster.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None)
-    cluster.series[before:] = [series for series in cluster.series[before:] if not series.name.startswith("kube_")]
-    for replica in REPLICAS:
-        labels = {"job": "kube-state-metrics", "instance": replica, "namespace": "ml", "label_team": "search"}
-        cluster.series.append(Series("kube_namespace_labels", labels, span(0, HOURS), np.ones(len(span(0, HOURS)))))
-        labels = labels | {"pod": "store-0", "uid": "u-store-b", "label_team": "storage", "label_x_conflict1": "z"}
-        cluster.series.append(Series("kube_pod_labels", labels, span(13.25, HOURS), np.ones(len(span(13.25, HOURS)))))
+    cluster.pod("untold-7d4b9c6f5d-x2k4m", "u-untold", None, reported=False)
+    cluster.tell("kube_namespace_labels", 1, DAY, namespace="ml", label_team="search")
     return cluster
 
 
@@ -139,15 +119,14 @@ def named(frame: Frame, name: str) -> pd.DataFrame:
 def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
     workloads = named(frame, "chat")
     assert set(workloads["series_id"]) == {series_id("", "ml", None, "chat")}
-    assert set(workloads["workload_id"]) == {
-        workload_id("", "kubernetes", f"u-chat-{suffix}-{n}")
-        for suffix in ("7d4b9c6f5d", "5f6d8c9b7c")
-        for n in range(3)
-    }
-    assert set(workloads["controller_kind"]) == {"Deployment"} and set(workloads["image"]) == {
-        "vllm/vllm-openai:v0.6.4"
-    }
-    assert set(workloads["container"]) == {"main"}
+    uids = [f"u-chat-{suffix}-{n}" for suffix in ("7d4b9c6f5d", "5f6d8c9b7c") for n in range(3)]
+    assert set(workloads["workload_id"]) == {workload_id("", "kubernetes", uid) for uid in uids}
+    for column, value in {
+        "controller_kind": "Deployment",
+        "image": "vllm/vllm-openai:v0.6.4",
+        "container": "main",
+    }.items():
+        assert set(workloads[column]) == {value}
 
 
 @pytest.mark.parametrize(
@@ -167,9 +146,8 @@ def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name, kind, gang, o
 
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
     workloads = named(frame, "llama")
-    assert list(workloads["workload_id"]) == [
-        gang_id("", "ml", "PyTorchJob", "llama", f"u-{suffix}-0") for suffix in ("py", "py2")
-    ]
+    ids = [gang_id("", "ml", "PyTorchJob", "llama", f"u-{suffix}-0") for suffix in ("py", "py2")]
+    assert list(workloads["workload_id"]) == ids
     assert workloads["series_id"].nunique() == 1
     for key, start in zip(workloads["workload_id"], (2, 9 + 1 / 60), strict=True):
         uses = frame.uses[frame.uses["workload_id"] == key]

@@ -70,19 +70,15 @@ def of_node(advice: Advice, node: str) -> list[tuple[str, str]]:
 
 def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame, folder: Path) -> None:
     node = sorted(folder.glob("*.db"))[0].stem
-    measured = replace(
-        frame, **{
-            name: getattr(frame, name)[getattr(frame, name)["node"] == node].reset_index(drop=True)
-            for name in ("gpu", "gpus", "nodes", "fabric", "host", "uses", "absences")
-        },
-    )  # fmt: skip
+    tables = {name: getattr(frame, name) for name in ("gpu", "gpus", "nodes", "fabric", "host", "uses", "absences")}
+    part = {name: table[table["node"] == node].reset_index(drop=True) for name, table in tables.items()}
+    measured = replace(frame, **part)
     theirs = read_frame([folder / f"{node}.db"], frame.window)
     advice, two = judged(theirs), judged(measured)
     for column in ("gpu_util", "sm_active", "dram_active", "tensor_active", "mem_used_bytes", "power_watts"):
-        means = [
-            np.average(part.gpu[f"{column}_mean"], weights=part.gpu["observed_seconds"]) for part in (measured, theirs)
-        ]
-        assert means[0] == pytest.approx(means[1], rel=0.01), column
+        gpus = (measured.gpu, theirs.gpu)
+        mean, stored = (np.average(gpu[f"{column}_mean"], weights=gpu["observed_seconds"]) for gpu in gpus)
+        assert mean == pytest.approx(stored, rel=0.01), column
     seconds = measured.gpu["observed_seconds"].sum()
     bins = np.nansum(measured.gpu["dram_active_bins"].array.matrix, axis=0)  # type: ignore[attr-defined]
     assert bins.sum() == pytest.approx(seconds, rel=0.01)
@@ -110,22 +106,15 @@ def test_exporters_alone_price_the_founding_case_as_its_databases_do(tmp_path: P
         (move,) = [r for r in advice.recommendations if r.target.node_sku == "azure/Standard_ND96is_H100_v5"]
         assert not move.blocked_by
         assert {j.rule: (j.flagged, j.not_judged) for j in advice.judged}["idle-fabric"] == (4, 0)
-    assert scraped.summary.wasted_usd == pytest.approx(theirs.summary.wasted_usd, rel=0.02)
-    assert scraped.summary.recoverable_usd_per_month == pytest.approx(
-        theirs.summary.recoverable_usd_per_month, rel=0.02
-    )
+    for cash in ("wasted_usd", "recoverable_usd_per_month"):
+        assert getattr(scraped.summary, cash) == pytest.approx(getattr(theirs.summary, cash), rel=0.02), cash
 
 
 def test_the_queries_behind_the_numbers_read_samples(filled: str, advice: Advice) -> None:
-    client = Client(filled, PrometheusSettings(), {})
-    read = 0
-    with contextlib.closing(client):
-        for finding in advice.findings:
-            for line in queries_of(advice, finding, width=100).splitlines():
-                if line and not line.startswith("#"):
-                    count = client.instant(f"count(last_over_time({line}))", NOW, ())
-                    read += len(count.labels)
-    assert read > len(advice.findings)
+    lines = [line for f in advice.findings for line in queries_of(advice, f, width=100).splitlines()]
+    queries = [f"count(last_over_time({line}))" for line in lines if line and not line.startswith("#")]
+    with contextlib.closing(Client(filled, PrometheusSettings(), {})) as client:
+        assert sum(len(client.instant(query, NOW, ()).labels) for query in queries) > len(advice.findings)
 
 
 def test_the_server_and_its_exporters_are_named_and_no_answer_was_missing(frame: Frame, folder: Path) -> None:
@@ -148,24 +137,18 @@ def test_a_port_whose_counters_begin_anew_carried_no_more_than_it_did(engine: st
     labels = {"instance": "n1:9100", "device": "mlx5_0", "port": "1"}
     name = "node_infiniband_port_data_transmitted_bytes_total"
     asks = {ask.name: ask for ask in exporter_fabric_asks({name}, (), 3600.0)}
-    with ENGINES[engine](tmp_path, [Series(name, labels, ts[expected], sent[expected])]) as url:
-        client = Client(url, PrometheusSettings(), {})
-        with contextlib.closing(client):
-            grid = Grid(NOW - 5 * 3600, NOW, 3600.0)
-            mean, most = (client.range(asks[f"fabric tx_{how}"].query, grid).values for how in ("mean", "max"))
+    grid = Grid(NOW - 5 * 3600, NOW, 3600.0)
+    with (
+        ENGINES[engine](tmp_path, [Series(name, labels, ts[expected], sent[expected])]) as url,
+        contextlib.closing(Client(url, PrometheusSettings(), {})) as client,
+    ):
+        mean, most = (client.range(asks[f"fabric tx_{how}"].query, grid).values for how in ("mean", "max"))
     assert mean.shape == (1, 6) and np.allclose(mean, 1e6, rtol=0.1) and np.nanmax(most) <= 1.1e6
 
 
 SECONDS = 15 * 3600.0
 COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 RESET = NOW - 6.5 * 3600
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("fleet") / "nodes"
-    simulate("founding", path, days=SECONDS / 86400, seed=4, until=NOW, minutes_seconds=SECONDS, nodes=("serve-01",))
-    return next(path.glob("*.db"))
 
 
 def by_gpu(advice: Advice) -> dict[str, tuple[float | None, float | None]]:
@@ -177,9 +160,8 @@ def spoiled(series: Iterable[Series], gpus: list[str]) -> Iterator[Series]:
     a fixed count; the fourth has none, and the fifth has no power either."""
     for sample in series:
         values, name, uuid = sample.values, sample.name, sample.labels.get("UUID")
-        if name == COUNTER and uuid == gpus[0]:
-            at = int(np.searchsorted(sample.ts, RESET))
-            values = np.where(sample.ts >= sample.ts[at], values - values[at], values) if at < len(values) else values
+        if name == COUNTER and uuid == gpus[0] and (after := sample.ts >= RESET).any():
+            values = np.where(after, values - values[after][0], values)
         elif name == COUNTER and uuid == gpus[1]:
             values = np.where(np.abs(sample.ts - RESET) <= 30, values - 2e8, values)
         elif name == COUNTER and uuid == gpus[2]:
@@ -190,11 +172,12 @@ def spoiled(series: Iterable[Series], gpus: list[str]) -> Iterator[Series]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(database, engine, tmp_path):
+def test_the_counter_of_exporters_tells_the_energy_and_its_faults_are_gaps(folder, engine, tmp_path):
+    database = min(folder.glob("*.db"))
     stored = read_frame([database], since_seconds=SECONDS)
     truth = by_gpu(judged(stored))
     gpus = sorted(truth)
-    series = list(exporter_series([database], stored.window))
+    series = exporter_series([database], stored.window)
 
     def read(series: Iterable[Series]) -> Advice:
         return judged(read_series(engine, tmp_path / "engine", series, NOW + 600, SECONDS))

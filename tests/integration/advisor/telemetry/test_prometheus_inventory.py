@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import Verdicts
-from skuwise.advisor.classify.workloads.inventory import Inventory
 from skuwise.advisor.core.frame import Frame
 from skuwise.tests.server_metrics.exposition import BUSY as VALUES
-from skuwise.tests.server_metrics.exposition import INSTANCE as OF_INSTANCES
 from skuwise.tests.server_metrics.exposition import gpu, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import ENGINES, read_series
@@ -18,6 +16,9 @@ from skuwise.tests.support.rulebooks import rulebook
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS = 8
 BLANK = 9223372036854775794.0
+SLICED = {name: value for name, value in VALUES.items() if name != "DCGM_FI_DEV_GPU_UTIL"} | {
+    "DCGM_FI_PROF_SM_ACTIVE": 46.3
+}
 
 
 def told(
@@ -41,10 +42,9 @@ def odd() -> Iterator[Series]:
     yield from told("n-blank", "GPU-blank", dict.fromkeys(VALUES, BLANK))
     for hour in range(0, HOURS, 2):
         for number in (1, 2):
-            yield from told(
-                "n-toggled", "GPU-toggled", OF_INSTANCES | {"DCGM_FI_PROF_SM_ACTIVE": 46.3}, hour, hour + 1,
-                GPU_I_ID=str(number), GPU_I_PROFILE="3g.40gb" if hour < 4 else "2g.20gb",
-            )  # fmt: skip
+            profile = "3g.40gb" if hour < 4 else "2g.20gb"
+            instance = {"GPU_I_ID": str(number), "GPU_I_PROFILE": profile}
+            yield from told("n-toggled", "GPU-toggled", SLICED, hour, hour + 1, **instance)
         yield from told("n-toggled", "GPU-toggled", start=hour + 1, end=hour + 2)
     ts, sort = moments(END - HOURS * 3600, END), {"resource": "nvidia_com_gpu", "unit": "integer"}
     for replica in ("10.0.0.1:8080", "10.0.0.2:8080"):
@@ -63,14 +63,7 @@ def strange(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return frame, judge(frame, rulebook())
 
 
-@pytest.fixture(scope="module")
-def inventory(strange: tuple[Frame, Verdicts]) -> Inventory:
-    return strange[1].inventory
-
-
-def test_a_gpu_that_lacks_a_metric_loses_what_that_metric_tells_and_nothing_else(
-    strange: tuple[Frame, Verdicts],
-) -> None:
+def test_a_gpu_that_lacks_a_metric_lacks_nothing_else(strange: tuple[Frame, Verdicts]) -> None:
     frame, verdicts = strange
     node = verdicts.inventory.nodes["lacking"]
     assert len(node.observed) == len(VALUES) == node.gpu_count
@@ -80,10 +73,10 @@ def test_a_gpu_that_lacks_a_metric_loses_what_that_metric_tells_and_nothing_else
     assert frame.gpu.loc[frame.gpu["gpu_uuid"] == "GPU-PROF_DRAM_ACTIVE", "dram_active_mean"].isna().all()
 
 
-def test_a_gpu_that_any_one_series_names_exists(inventory: Inventory) -> None:
+def test_a_gpu_that_any_one_series_names_exists(strange: tuple[Frame, Verdicts]) -> None:
     silent = ("only-DEV_GPU_TEMP", "only-DEV_FB_FREE", "n-blank")
     for name in (*(f"only-{name[8:]}" for name in VALUES), "n-blank"):
-        node = inventory.nodes[name]
+        node = strange[1].inventory.nodes[name]
         counts = (node.gpu_count, len(node.observed), node.unobserved_count)
         assert counts == ((1, 0, 1) if name in silent else (1, 1, 0)), name
 
@@ -131,7 +124,7 @@ def test_nodes_that_pods_alone_name_are_counted_once_though_told_twice(strange: 
     assert reasons["n-dark"] == reasons["n-unlisted"] == "not-named"
 
 
-def test_every_gpu_is_observed_or_has_a_reason(inventory: Inventory) -> None:
-    for name, node in inventory.nodes.items():
+def test_every_gpu_is_observed_or_has_a_reason(strange: tuple[Frame, Verdicts]) -> None:
+    for name, node in strange[1].inventory.nodes.items():
         assert len(node.observed) + node.unobserved_count >= node.gpu_count, name
         assert all(unobserved.reason for unobserved in node.unobserved)

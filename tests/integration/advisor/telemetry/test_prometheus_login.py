@@ -33,6 +33,11 @@ def behind(accepts: Callable[[Request], bool]) -> FakeServer:
     return FakeServer(lambda request: answer(request) if accepts(request) else error(403, "no"))
 
 
+def issued_token(token: str, **more: object) -> Reply:
+    body = {"access_token": token, "token_type": "Bearer", **more}
+    return Reply(json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+
+
 def ask_all(client: Client) -> None:
     assert client.scalar('up{a="b c+d"}', 0.0) == 1 and client.range("up", GRID).values.tolist() == [[1, 1, 1]]
     assert client.names('{__name__=~"up",a="b c+d"}', 0.0, 60.0) == ("up",)
@@ -42,9 +47,9 @@ def signature(request: Request, region: str) -> str:
     """The authorization of Signature Version 4, recomputed from what arrived (docs.aws.amazon.com, SigV4)."""
     headers = request.headers
     signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
-    pairs = sorted((_quoted(name), _quoted(value)) for name, value in urllib.parse.parse_qsl(request.search))
+    pairs = sorted(urllib.parse.parse_qsl(request.search))
     canonical = [
-        request.method, request.path, "&".join(f"{name}={value}" for name, value in pairs),
+        request.method, request.path, urllib.parse.urlencode(pairs, safe="-_.~", quote_via=urllib.parse.quote),
         *(f"{name}:{headers[name].strip()}" for name in signed.split(";")),
         "", signed, hashlib.sha256(request.body.encode()).hexdigest(),
     ]  # fmt: skip
@@ -59,22 +64,17 @@ def signature(request: Request, region: str) -> str:
     return f"AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={signed}, Signature={sign}"
 
 
-def _quoted(text: str) -> str:
-    return urllib.parse.quote(text, safe="-_.~")
-
-
 def test_requests_to_amazon_are_signed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("botocore")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_SESSION_TOKEN", SESSION)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    secrets = {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "SESSION_TOKEN": SESSION}
+    for name, value in {**secrets, "CONFIG_FILE": str(tmp_path / "none")}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
 
     def accepts(request: Request) -> bool:
-        has_parts = {"host", "x-amz-date", "x-amz-security-token"} <= set(
-            request.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
-        )
-        return has_parts and request.headers["authorization"] == signature(request, "eu-west-1")
+        authorization = request.headers["authorization"]
+        signed = authorization.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+        has_parts = {"host", "x-amz-date", "x-amz-security-token"} <= set(signed)
+        return has_parts and authorization == signature(request, "eu-west-1")
 
     settings = PrometheusSettings(login="aws", aws_region="eu-west-1")
     with behind(accepts).running() as server:
@@ -92,27 +92,22 @@ def test_google_tokens_are_fetched_for_a_service_account_and_renewed(
     serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    public = private.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    pem = serialization.Encoding.PEM
+    public = private.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
     issued: list[str] = []
 
     def token(request: Request) -> Reply:
-        claims = jwt.decode(
-            request.params["assertion"], certs=public, verify=True, audience="https://oauth2.googleapis.com/token"
-        )
+        audience = "https://oauth2.googleapis.com/token"
+        claims = jwt.decode(request.params["assertion"], certs=public, verify=True, audience=audience)
         assert (claims["iss"], claims["scope"]) == ("reader@demo.iam.gserviceaccount.com", GOOGLE_SCOPE)
         issued.append(f"token-{len(issued)}")
-        body = {"access_token": issued[-1], "expires_in": 1, "token_type": "Bearer"}  # within the skew: expired at once
-        return Reply(json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+        return issued_token(issued[-1], expires_in=1)  # within the skew: expired at once
 
     with FakeServer(token).running() as google:
-        pem = private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key = private.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         account = {
             "type": "service_account", "client_email": "reader@demo.iam.gserviceaccount.com", "private_key_id": "1",
-            "private_key": pem.decode(), "token_uri": f"{google.url}/token", "project_id": "demo",
+            "private_key": key.decode(), "token_uri": f"{google.url}/token", "project_id": "demo",
         }  # fmt: skip
         (tmp_path / "account.json").write_text(json.dumps(account))
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
@@ -126,8 +121,7 @@ def test_azure_tokens_are_those_of_the_managed_identity(monkeypatch: pytest.Monk
 
     def token(request: Request) -> Reply:
         assert request.headers["x-identity-header"] == "proof" and AZURE_SCOPE.startswith(request.params["resource"])
-        body = {"access_token": "azure-token", "expires_on": "4000000000", "resource": "r", "token_type": "Bearer"}
-        return Reply(json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+        return issued_token("azure-token", expires_on="4000000000", resource="r")
 
     with (
         FakeServer(token).running() as identity,

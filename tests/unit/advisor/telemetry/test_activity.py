@@ -1,6 +1,6 @@
 """Work without labels: GPUs of a node that are busy at the same times become workloads, which wait for an owner."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,15 +17,14 @@ from skuwise.tests.support.rulebooks import advice_of
 HOURS = 48
 END = START + HOURS * HOUR
 Periods = Sequence[tuple[float, float]]
+Found = list[tuple[tuple[str, ...], float, float]]
 
 
 def inferred(frame: Frame, minutes: Sequence[DeviceSeries] = ()) -> Frame:
-    return with_activity(
-        frame, lambda devices, _: [minute for minute in minutes if (minute.node, minute.gpu_uuid) in devices]
-    )
+    return with_activity(frame, lambda asked, _: [each for each in minutes if (each.node, each.gpu_uuid) in asked])
 
 
-def found(frame: Frame) -> list[tuple[tuple[str, ...], float, float]]:
+def found(frame: Frame) -> Found:
     """The GPUs of each inferred workload, and the hours of its begin and end."""
     part = frame.uses[frame.uses["basis"] == "activity"]
     return sorted(
@@ -41,7 +40,7 @@ def minutes_of(node: str, uuid: str, busy: Periods, memory: float = 0.0) -> Devi
     return DeviceSeries(node, uuid, ts, 60.0, 0.8 * at, memory * at)
 
 
-def by_minutes(*busy: Periods) -> list[tuple[tuple[str, ...], float, float]]:
+def by_minutes(*busy: Periods) -> Found:
     """What is found of GPUs that are at work in these hours, two on each node."""
     builder, series = FrameBuilder(hours=HOURS), []
     for n in range(0, len(busy), 2):
@@ -71,30 +70,43 @@ A, B = "GPU-n1-0", "GPU-n1-1"
         ([[(2, 2 + 4 / 60)], [(20, 48)]], [((B,), 20, 48)]),
     ],
 )
-def test_gpus_that_begin_and_end_within_one_sample_are_one_workload(
-    busy: Sequence[Periods], expected: list[tuple[tuple[str, ...], float, float]]
-) -> None:
+def test_gpus_that_begin_and_end_within_one_sample_are_one(busy: Sequence[Periods], expected: Found) -> None:
     reported = by_minutes(*busy)
     assert [gpus for gpus, _, _ in reported] == [gpus for gpus, _, _ in expected]
     assert [pytest.approx(entry[1:]) for entry in reported] == [element[1:] for element in expected]
 
 
-def test_hours_serve_where_no_minutes_are_told_and_memory_counts_as_use() -> None:
+GPUS = tuple(f"GPU-n1-{n}" for n in range(4))
+ALL_ALONG = [(TRAINING, HOURS), (TRAINING, HOURS), (HELD, HOURS), (FREE, HOURS)]
+
+
+@pytest.mark.parametrize(
+    ("loads", "works", "expected"),
+    [
+        # Memory counts as use.
+        (
+            [(TRAINING, 20), (HELD, 20), (DECODE, 30), (FREE, HOURS)], [],
+            [(GPUS[:2], 0, 20), (GPUS[2:3], 0, 30)],
+        ),
+        # GPUs busy for the whole window are one workload if all worked, or none did.
+        (ALL_ALONG, [], [(GPUS[:2], 0, HOURS), (GPUS[2:3], 0, HOURS)]),
+        # What somebody holds stays theirs, used or not.
+        (ALL_ALONG, [(0, "process", 0, HOURS), (2, "allocation", 0, HOURS)], [(GPUS[1:2], 0, HOURS)]),
+        # Work before and after a named job is apart.
+        ([(TRAINING, HOURS)], [(0, "process", 10, 20)], [(GPUS[:1], 0, 9), (GPUS[:1], 21, HOURS)]),
+    ],
+)  # fmt: skip
+def test_hours_serve_where_minutes_are_missing(
+    loads: Sequence[tuple[Mapping[str, float], int]], works: Sequence[tuple[int, str, int, int]], expected: list
+) -> None:
+    """`loads`: what each GPU does, and up to which hour; `works`: GPU, basis and hours of named workloads."""
     builder = FrameBuilder(hours=HOURS)
-    uuids = builder.node(gpus=4)
-    for uuid, values, end in ((uuids[0], TRAINING, 20), (uuids[1], HELD, 20), (uuids[2], DECODE, 30)):
+    for uuid, (values, end) in zip(builder.node(gpus=len(loads)), loads, strict=True):
         builder.use(values, uuid=uuid, end=end)
         builder.use(FREE, uuid=uuid, start=end)
-    builder.use(FREE, uuid=uuids[3])
-    assert found(inferred(builder.frame())) == [((uuids[0], uuids[1]), 0, 20), ((uuids[2],), 0, 30)]
-
-
-def test_gpus_busy_for_the_whole_window_are_one_workload_if_all_worked_or_none() -> None:
-    builder = FrameBuilder(hours=HOURS)
-    uuids = builder.node(gpus=4)
-    for uuid, values in zip(uuids, (TRAINING, TRAINING, HELD, FREE), strict=True):
-        builder.use(values, uuid=uuid)
-    assert found(inferred(builder.frame())) == [((uuids[0], uuids[1]), 0, HOURS), ((uuids[2],), 0, HOURS)]
+    for gpu, basis, start, end in works:
+        builder.work(f"w{gpu}", [("n1", GPUS[gpu])], start=start, end=end, basis=basis)
+    assert found(inferred(builder.frame())) == expected
 
 
 def test_minutes_go_on_where_the_hours_end() -> None:
@@ -104,26 +116,6 @@ def test_minutes_go_on_where_the_hours_end() -> None:
     late = minutes_of("n1", uuid, [(24, 40.25)])
     half = DeviceSeries("n1", uuid, late.ts[24 * 60 :], 60.0, late.use[24 * 60 :], late.mem_used_bytes[24 * 60 :])
     assert found(inferred(builder.frame(), [half])) == [((uuid,), 0, pytest.approx(40.25))]
-
-
-def test_what_somebody_holds_stays_theirs_used_or_not() -> None:
-    builder = FrameBuilder(hours=HOURS)
-    gpus = [("n1", uuid) for uuid in builder.node(gpus=4)]
-    for _, uuid in gpus[:2]:
-        builder.use(TRAINING, uuid=uuid)
-    builder.use(HELD, uuid=gpus[2][1])
-    builder.use(FREE, uuid=gpus[3][1])
-    builder.work("w1", gpus[:1], basis="process")
-    builder.work("w2", gpus[2:3], basis="allocation")
-    assert found(inferred(builder.frame())) == [((gpus[1][1],), 0, HOURS)]
-
-
-def test_work_before_and_after_a_named_job_is_apart() -> None:
-    builder = FrameBuilder(hours=HOURS)
-    (uuid,) = builder.node()
-    builder.use(TRAINING)
-    builder.work("w1", [("n1", uuid)], start=10, end=20)
-    assert found(inferred(builder.frame())) == [((uuid,), 0, 9), ((uuid,), 21, HOURS)]
 
 
 def test_a_gpu_that_is_divided_is_its_instances_each_by_itself() -> None:
@@ -161,13 +153,10 @@ def test_its_recommendations_wait_for_an_owner_and_its_verdicts_say_why_they_are
     advice = advice_of(inferred(builder.frame()), END)
     (workload,) = advice.workloads
     assert (workload.basis, workload.owner.user, len(workload.gpus)) == ("activity", None, 8)
-    assert workload.kind.confidence <= 0.9 and "inferred-from-activity" in {
-        reason.code for reason in workload.kind.evidence
-    }
-    assert advice.recommendations
-    assert all(
-        "owner-unknown" in {why.code for why in recommendation.blocked_by} for recommendation in advice.recommendations
-    )
+    assert workload.kind.confidence <= 0.9
+    assert "inferred-from-activity" in {reason.code for reason in workload.kind.evidence}
+    blocked = [{why.code for why in recommendation.blocked_by} for recommendation in advice.recommendations]
+    assert blocked and all("owner-unknown" in codes for codes in blocked)
     assert not advice.summary.recoverable_usd_per_month
 
 
@@ -199,9 +188,7 @@ def requests(*pods: str, resource: str = "nvidia_com_gpu", start: float = 0.0, e
         ({}, requests("a", "b", "c", resource="nvidia_com_gpu_shared"), {"a": "GPU-0", "b": "GPU-1", "c": "GPU-0"}),
     ],
 )
-def test_pods_that_request_shares_hold_the_gpus(
-    named: dict[str, str], wanted: pd.DataFrame, gpus: dict[str, str]
-) -> None:
+def test_pods_that_request_shares_hold_gpus(named: dict[str, str], wanted: pd.DataFrame, gpus: dict) -> None:
     uses = pd.DataFrame([use(pod, gpu) for pod, gpu in named.items()])
     results = with_requests(uses, wanted, ABOUT, HOUR, offered={})
     assert dict(zip(results["pod"], results["gpu_uuid"], strict=True)) == gpus and set(results["shared"]) == {1.0}
@@ -227,9 +214,8 @@ def test_the_pods_of_a_gpu_group_hold_the_gpu_reserved_for_them() -> None:
     reported = [(*RESERVATION, "g1", 10), ("ml", "half-0", "g1", 10), ("ml", "half-1", "g1", 4), ("ml", "c", "g2", 10)]
     labels = tuple({"namespace": space, "pod": pod, GPU_GROUP: group} for space, pod, group, _ in reported)
     values = np.array([[1.0] * hours + [np.nan] * (10 - hours) for *_, hours in reported])
-    results = with_groups(
-        uses, lambda asks, _: {asks[0].name: SeriesAnswer(labels, values)}, {"kube_pod_labels"}, (), GRID
-    )
+    answer = SeriesAnswer(labels, values)
+    results = with_groups(uses, lambda asks, _: {asks[0].name: answer}, {"kube_pod_labels"}, (), GRID)
     columns = results["gpu_uuid"], results["ts_end"] / HOUR, results["shared"]
     spans = dict(zip(results["pod"], zip(*columns, strict=True), strict=True))
     assert spans == {"half-0": ("GPU-0", 10, 1), "half-1": ("GPU-0", 4, 1), "b": ("GPU-1", 10, 0)}

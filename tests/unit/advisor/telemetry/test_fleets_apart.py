@@ -61,14 +61,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[...
     return run_
 
 
-def advice(run, *arguments: object) -> dict:
-    return json.loads(run("advise", *arguments, "--format", "json")[0])
-
-
-def files(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "state/skuwise").glob("*.db"))
-
-
 def known(path: Path) -> Fleet:
     with State(path).reading() as db:
         return fleets_in(db)[0]
@@ -76,18 +68,17 @@ def known(path: Path) -> Fleet:
 
 def test_an_id_of_two_fleets_is_asked_about_and_the_list_names_both(run, simulated: Path, tmp_path: Path) -> None:
     real = as_if_real(simulated, tmp_path / "real.db", "eu")
-    id_ = advice(run, "--db", simulated)["recommendations"][0]["id"]
+    id_ = json.loads(run("advise", "--db", simulated, "--format", "json")[0])["recommendations"][0]["id"]
     run("advise", "--db", real)
     said = run("ledger", "accept", id_, status=2)[1]
     assert f"{id_} is in 2 ledgers" in said and "--state" in said
-    path, theirs = files(tmp_path)
+    path, theirs = sorted((tmp_path / "state/skuwise").glob("*.db"))
     run("ledger", "accept", id_, "--ledger", path)
     text = run("ledger", "list")[0]
     assert f"Fleet eu ({path})" in text and "Fleet simulated " in text
     listed = json.loads(run("ledger", "list", "--all", "--format", "json")[0])["recommendations"]
-    assert {(r["fleet"], r["state"]) for r in listed if r["id"] == id_} == {
-        ("eu", "accepted"), (known(theirs).name, "proposed"),
-    }  # fmt: skip
+    states = {(r["fleet"], r["state"]) for r in listed if r["id"] == id_}
+    assert states == {("eu", "accepted"), (known(theirs).name, "proposed")}
 
 
 def test_a_ledger_that_was_named_is_its_fleets(run, simulated: Path, tmp_path: Path) -> None:
@@ -163,21 +154,27 @@ def test_a_node_is_named_by_all_evidence(evidence: dict[str, Any], labels: Label
     assert identity_of(log, **evidence, targets=[device(**labels)]).node_of(device(**labels)) == node and not log.notes
 
 
-def test_a_restarted_exporter_is_on_the_node_of_its_gpus() -> None:
-    before, after = ({"Hostname": f"nvidia-dcgm-exporter-{end}"} for end in ("57pvc", "q8w4z"))
-    state = kube("gpu-1", "gpu-2", gpus=2, pods={"train-0": "gpu-1"})
-    targets = [device("GPU-1", **before, pod="train-0"), device("GPU-2", **before)]
-    targets += [device(uuid, **after) for uuid in ("GPU-1", "GPU-2")]
+DOMAINS = [("hpc1", "a"), ("hpc1.example.org", "a"), ("hpc1.other.org", "b"), ("10.0.0.1", "c"), ("10.0.0.2", "c")]
+
+
+@pytest.mark.parametrize(
+    ("targets", "state", "nodes"),
+    [
+        # A restarted exporter is on the node of its GPUs.
+        (
+            [device("GPU-1", Hostname="nvidia-dcgm-exporter-57pvc", pod="train-0"),
+             *(device(uuid, Hostname=f"nvidia-dcgm-exporter-{end}")
+               for uuid, end in (("GPU-2", "57pvc"), ("GPU-1", "q8w4z"), ("GPU-2", "q8w4z")))],
+            kube("gpu-1", "gpu-2", gpus=2, pods={"train-0": "gpu-1"}), ["gpu-1"] * 4,
+        ),
+        # A host that gets its domain is one node by its GPUs.
+        ([device(uuid, Hostname=name, instance=f"{name}:9400") for name, uuid in DOMAINS], None,
+         ["hpc1", "hpc1", "hpc1.other.org", "10.0.0.1", "10.0.0.2"]),
+    ],
+)  # fmt: skip
+def test_gpus_join_the_names_of_their_node(targets: list[Labels], state: KubeState | None, nodes: list[str]) -> None:
     identity = identity_of(targets=targets, state=state)
-    assert [identity.node_of(labels) for labels in targets] == ["gpu-1"] * 4
-
-
-def test_a_host_that_gets_its_domain_is_one_node_by_its_gpus() -> None:
-    names = [("hpc1", "a"), ("hpc1.example.org", "a"), ("hpc1.other.org", "b"), ("10.0.0.1", "c"), ("10.0.0.2", "c")]
-    targets = [{"Hostname": name, "instance": f"{name}:9400", "UUID": f"GPU-{uuid}"} for name, uuid in names]
-    identity = identity_of(targets=targets)
-    names = ["hpc1", "hpc1", "hpc1.other.org", "10.0.0.1", "10.0.0.2"]
-    assert [identity.node_of(target) for target in targets] == names
+    assert [identity.node_of(labels) for labels in targets] == nodes
 
 
 def test_clusters_with_equal_names_stay_apart_and_one_cluster_keeps_its_names() -> None:

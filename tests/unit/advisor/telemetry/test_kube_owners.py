@@ -85,10 +85,8 @@ def test_the_controller_is_the_owner_of_several() -> None:
 
 
 def test_a_pod_of_two_clusters_is_that_of_its_own() -> None:
-    rows = [
-        ({"cluster": c, "namespace": "ml", "pod": "a", "uid": c, "created_by_kind": "Job", "created_by_name": c}, 1.0)
-        for c in ("eu", "us")
-    ]
+    pod = {"namespace": "ml", "pod": "a", "created_by_kind": "Job"}
+    rows = [({**pod, "cluster": name, "uid": name, "created_by_name": name}, 1.0) for name in ("eu", "us")]
     owners = ask(Server({"kube_pod_info": rows}), "a")
     assert [owners.cluster_of(cluster, "ml", "a") for cluster in ("eu", "us", "", "ap")] == ["eu", "us", None, None]
 
@@ -108,10 +106,7 @@ def life(pod: str, uid: str | None, hour: float | None, owner: PodOwner | None, 
 
 
 def became(uses: list[dict[str, object]], *pods: Pod) -> pd.DataFrame:
-    by_name: dict[tuple[str, str, str], tuple[Pod, ...]] = {}
-    for pod in pods:
-        key = ("", "ml", pod.name)
-        by_name[key] = (*by_name.get(key, ()), pod)
+    by_name = {("", "ml", pod.name): tuple(other for other in pods if other.name == pod.name) for pod in pods}
     return owned(pd.DataFrame(uses), KubeOwners(by_name), GRID, (), {})
 
 
@@ -160,10 +155,8 @@ def test_an_exporters_daemonset_owns_no_work(
 
 def test_a_pod_that_nothing_tells_of_stays_as_the_exporter_names_it() -> None:
     rows = [use("a", 0, 3), use("b", 0, 3, "GPU-1"), {**use("j", 0, 3, "GPU-2"), "scheduler": "slurm", "pod": None}]
-    results = became(rows, life("a", "u", 0, None))
-    assert sorted(results["workload_id"]) == sorted(
-        [workload_id("", "kubernetes", "u"), *(str(row["workload_id"]) for row in rows[1:])]
-    )
+    ids = became(rows, life("a", "u", 0, None))["workload_id"]
+    assert set(ids) == {workload_id("", "kubernetes", "u"), *(row["workload_id"] for row in rows[1:])} and len(ids) == 3
 
 
 def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metrics_too() -> None:
@@ -195,28 +188,26 @@ def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     assert [pod.image for pod in owners.pods["", "ml", "a"]] == [image]
 
 
-GPU = ("n1", "GPU-n1-0")
-
-
-def built(*spans: tuple[str, str, float, float], nodes: tuple[str, ...] = ("n1",)) -> Frame:
-    """A frame with uses (job id, node, first hour, last hour) of known numbers, as a server reports them."""
+def built(*spans: tuple[str, str, float, float], id_: str = "", **frameworks: str) -> Frame:
+    """A frame with uses (job id, node, first hour, last hour) of known numbers, as a server reports them. `id_`: of
+    their workload, the node in place of {}; `frameworks`: by node."""
     make = FrameBuilder(hours=48)
-    for node in nodes:
+    for node in sorted({node for _, node, _, _ in spans}):
         make.node(node)
         make.use(TRAINING, node, f"GPU-{node}-0")
     for job, node, start, end in spans:
+        name = id_.format(node) or workload_id("c", "slurm", job)
+        job_about = {"name": f"job {job}", "job_id": job, "series": f"s-{job}", "framework": frameworks.get(node)}
         make.work(
-            workload_id("c", "slurm", job), [(node, f"GPU-{node}-0")], start=start, end=end, name=f"job {job}",
-            scheduler="slurm", job_id=job, basis="allocation", series=f"s-{job}",
-        )  # fmt: skip
+            name, [(node, f"GPU-{node}-0")], start=start, end=end, scheduler="slurm", basis="allocation", **job_about
+        )
     return make.frame()
 
 
 def run(job: str = "22", start: float = 0.0, end: float | None = 10.0, **about: object) -> SlurmJob:
     reported = {"name": "train-7", "user": "ann", "account": "vision", "state": "COMPLETED", "gpus": 1, **about}
-    return SlurmJob(
-        job, START + start * HOUR, None if end is None else START + end * HOUR, **reported  # type: ignore[arg-type]
-    )  # fmt: skip
+    ended_at = None if end is None else START + end * HOUR
+    return SlurmJob(job, START + start * HOUR, ended_at, **reported)  # type: ignore[arg-type]
 
 
 def spans(frame: Frame) -> list[tuple[str, float, float]]:
@@ -237,9 +228,9 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
     (verdict,) = judge(frame, rulebook()).workloads
     assert (verdict.name, verdict.owner.user, verdict.owner.account) == ("train-7", "ann", "vision")
     about = verdict.scheduled
-    assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
-        "22", "20", "7", "main", "high", "COMPLETED",
-    )  # fmt: skip
+    array = about.array_job_id, about.array_task_id
+    assert (about.job_id, array, about.partition, about.qos) == ("22", ("20", "7"), "main", "high")
+    assert about.state == "COMPLETED"
     assert about.restarts == 1 and spans(frame) == [("train-7", 0.0, pytest.approx(10.01))]
     assert (row["first_seen"], row["last_seen"]) == (job.started_at, job.ended_at) and frame.notes == ()
 
@@ -247,11 +238,8 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
 def test_the_same_job_has_one_id_on_both_roads() -> None:
     """A server knows the number alone, a node with SLURM_JOB_START_TIME the start too."""
     table = [run(start=1 / 3600)]
-    make = FrameBuilder(hours=48)
-    make.node()
-    make.use(TRAINING)
-    make.work(workload_id("c", "slurm", "22", str(int(START) + 1)), [GPU], end=10, scheduler="slurm", job_id="22")
-    frames = with_jobs(built(("22", "n1", 0, 10)), table), with_jobs(make.frame(), table), make.frame()
+    ours = built(("22", "n1", 0, 10), id_=workload_id("c", "slurm", "22", str(int(START) + 1)))
+    frames = with_jobs(built(("22", "n1", 0, 10)), table), with_jobs(ours, table), ours
     assert len({tuple(frame.workloads["workload_id"]) for frame in frames}) == 1
 
 
@@ -289,7 +277,7 @@ OF_C, OF_D = run(cluster="c", name="of-c"), run(cluster="d", name="of-d")
 def test_a_use_belongs_to_the_run_that_was_then_and_there(
     uses: list[tuple[str, str, float, float]], jobs: list[SlurmJob], expected: list[tuple], codes: list[str]
 ) -> None:
-    frame = built(*uses, nodes=tuple(sorted({node for _, node, _, _ in uses})))
+    frame = built(*uses)
     if OF_C in jobs:
         frame = replace(frame, nodes=frame.nodes.assign(cluster=["c", "d"]))
     joined = with_jobs(frame, jobs)
@@ -309,13 +297,8 @@ def test_a_use_is_placed_exactly_where_a_server_knows_it_by_the_hour() -> None:
 
 def test_two_workloads_of_one_job_become_one() -> None:
     """proctrack/linuxproc: the processes of one job were two workloads."""
-    make = FrameBuilder(hours=48)
-    for node in ("n1", "n2"):
-        make.node(node)
-        make.use(TRAINING, node, f"GPU-{node}-0")
-        make.work(f"w-{node}", [(node, f"GPU-{node}-0")], end=10, scheduler="slurm", job_id="22",
-                  framework="pytorch" if node == "n2" else None)  # fmt: skip
-    frame = with_jobs(make.frame(), [run(gpus=2, nodes="n[1-2]")])
+    frame = built(("22", "n1", 0, 10), ("22", "n2", 0, 10), id_="w-{}", n2="pytorch")
+    frame = with_jobs(frame, [run(gpus=2, nodes="n[1-2]")])
     (row,) = frame.workloads.to_dict("records")
     assert row["framework"] == "pytorch" and len(frame.uses) == 2
     assert [verdict.nodes for verdict in judge(frame, rulebook()).workloads] == [("n1", "n2")]

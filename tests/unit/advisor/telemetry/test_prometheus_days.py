@@ -1,7 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """Days of a window: which are asked for together, what the cache keeps, and data that change between queries."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,11 @@ from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.prometheus.client.client import Client, PrometheusSettings
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Cache, Log, Runner
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (
     GPU,
+    Answer,
     DcgmServer,
     FakePrometheus,
     Reply,
@@ -27,6 +26,8 @@ from skuwise.tests.support.fake_prometheus import (
 )
 
 HOUR = 3600.0
+NOW = 1_790_000_000.0 // DAY * DAY
+CATALOG = load_catalog()
 ASK = Ask("busy", "busy", ("a",))
 LATER = 30 * DAY
 
@@ -83,11 +84,8 @@ def test_a_server_that_takes_one_day_at_a_time_is_asked_by_days_and_each_is_kept
         assert spans(fake)
         again = asked(fake, tmp_path, Window(0.0, 5 * DAY))
         assert not spans(fake)
-    assert (
-        log.notes == []
-        and same(series_answer, again)
-        and series_answer.values[0].tolist() == [n * HOUR for n in range(1, 121)]
-    )
+    assert log.notes == [] and same(series_answer, again)
+    assert series_answer.values[0].tolist() == [n * HOUR for n in range(1, 121)]
 
 
 def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
@@ -132,19 +130,12 @@ def test_a_day_that_is_not_settled_is_not_kept(tmp_path: Path) -> None:
 def test_gpus_that_come_and_go_between_two_queries_are_neither_invented_nor_mixed_up(measured: str) -> None:
     gone, come = {**GPU, "UUID": "GPU-gone"}, {**GPU, "UUID": "GPU-come"}
 
-    def counted(request: Request) -> Reply:
-        return matrix(request, (GPU, 60), (gone, 60))
-
-    def means(request: Request) -> Reply:
-        return matrix(request, *([(come, 70), (GPU, 50)] if measured == "other" else [(GPU, 50)]))
-
-    by_query: dict[str, Callable[[Request], Reply]] = {"count_over_time(": counted}
-    by_query |= dict.fromkeys(("avg_over_time(", "max_over_time(", "quantile_over_time("), means)
+    means = [(come, 70), (GPU, 50)] if measured == "other" else [(GPU, 50)]
+    by_query: dict[str, Answer] = {"count_over_time(": lambda asked: matrix(asked, (GPU, 60), (gone, 60))}
+    for function in ("avg", "max", "quantile"):
+        by_query[f"{function}_over_time("] = lambda asked: matrix(asked, *means)
     with FakePrometheus(DcgmServer(series=[GPU], by_query=by_query)).running() as fake:
-        client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-        now = 1_790_000_000.0 // DAY * DAY
-        reading = ServerReading(client, Cache(None, ""), (), now)
-        frame = next(read_frames(reading, load_catalog(), since_seconds=2 * DAY))
+        frame = PrometheusServer(fake.url, environ={}, cached=False).read(CATALOG, since=2 * DAY, until=NOW, now=NOW)
     rows = frame.gpu.groupby("gpu_uuid")
     assert (rows.get_group(GPU["UUID"])["gpu_util_mean"] == 0.5).all() and len(rows.get_group(GPU["UUID"])) == 48
     # Counted and not measured: there is no row, and the GPU exists all the same. Measured alone it was there.
@@ -156,9 +147,15 @@ GRID = Grid(DAY + HOUR, 2 * DAY, HOUR)
 ANSWER = SeriesAnswer(({"a": "1"},), np.array([[1.0, np.nan, *range(22)]]))
 
 
-def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    """A cache that holds one answer, of the folder `c`."""
     cache = Cache(tmp_path / "c", "http://one")
     cache.put("q", GRID, ("a",), ANSWER)
+    return cache
+
+
+def test_answers_are_kept_for_the_same_question_alone(cache: Cache, tmp_path: Path) -> None:
     again = cache.get("q", GRID, ("a",))
     assert again is not None and again.labels == ANSWER.labels
     assert np.array_equal(again.values, ANSWER.values, equal_nan=True)
@@ -172,10 +169,8 @@ def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
     assert not list((tmp_path / "c").iterdir())
 
 
-def test_a_file_that_does_not_read_back_is_asked_again(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, "s")
-    cache.put("q", GRID, ("a",), ANSWER)
-    (file,) = tmp_path.glob("*.answer")
+def test_a_file_that_does_not_read_back_is_asked_again(cache: Cache, tmp_path: Path) -> None:
+    (file,) = tmp_path.glob("c/*.answer")
     good = file.read_bytes()
     for damage in (b"", b"PK", good[:-1], good[:60], good + b"\0", good[:40] + bytes([good[40] ^ 1]) + good[41:]):
         file.write_bytes(damage)
@@ -184,14 +179,10 @@ def test_a_file_that_does_not_read_back_is_asked_again(tmp_path: Path) -> None:
     assert cache.get("q", GRID, ("a",)) is not None
 
 
-def test_answers_that_others_could_have_written_are_not_believed(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    cache = Cache(folder, "s")
-    cache.put("q", GRID, ("a",), ANSWER)
+def test_answers_that_others_could_have_written_are_not_believed(cache: Cache, tmp_path: Path) -> None:
     assert cache.get("q", GRID, ("a",)) is not None and not cache.refused
-    folder.chmod(0o777)
-    theirs = Cache(folder, "s")
+    (tmp_path / "c").chmod(0o777)
+    theirs = Cache(tmp_path / "c", "http://one")
     assert theirs.get("q", GRID, ("a",)) is None and "other users" in theirs.refused
 
 
@@ -201,10 +192,6 @@ def test_a_cache_without_a_place_keeps_nothing() -> None:
     assert cache.get("q", GRID, ()) is None
     assert cache_folder("", {"HOME": "/h"}, "prometheus") is None and cache_folder(None, {}, "prometheus") is None
     assert cache_folder(None, {"HOME": "/h"}, "prometheus") == Path("/h/.cache/skuwise/prometheus")
-
-
-NOW = 1_790_000_000.0 // DAY * DAY
-CATALOG = load_catalog()
 
 
 def read(fake: FakePrometheus, folder: Path, *, cached: bool = True) -> tuple[Frame, list[str]]:

@@ -25,6 +25,7 @@ from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (
     GPU,
+    Answer,
     DcgmServer,
     FakePrometheus,
     Reply,
@@ -38,22 +39,25 @@ from skuwise.tests.support.fake_prometheus import (
 )
 from skuwise.tests.support.rulebooks import rulebook
 
-NOW = 1_790_000_000.0 // 86400 * 86400  # midnight, so that a day is one piece
-CATALOG = load_catalog()
+HOUR, DAY = 3600.0, 86400.0
+NOW = 1_790_000_000.0 // DAY * DAY  # midnight, so that a day is one piece
+CATALOG, BOOK = load_catalog(), rulebook()
 
 
-def read(
-    fake: FakePrometheus, *, days: float = 2.0, cache: Path | None = None, now: float = NOW, max_series: int = 1000,
-    until: float | None = None,
-) -> Frame:  # fmt: skip
-    client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-    reading = ServerReading(client, Cache(cache, fake.url), (), now, max_series=max_series)
-    return next(read_frames(reading, CATALOG, since_seconds=days * 86400, until=until))
+def read(answer: Answer) -> Frame:
+    """Two days of a server that answers so."""
+    return groups_of(answer)[0]
+
+
+def groups_of(answer: Answer, rows_at_once: int | None = None) -> list[Frame]:
+    with FakePrometheus(answer).running() as fake:
+        client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
+        reading = ServerReading(client, Cache(None, fake.url), (), NOW)
+        return list(read_frames(reading, CATALOG, since_seconds=2 * DAY, rows_at_once=rows_at_once))
 
 
 def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for_the_rest() -> None:
-    with FakePrometheus(DcgmServer()).running() as fake:
-        frame = read(fake)
+    frame = read(DcgmServer())
     assert len(frame.gpu) == 48 and (frame.gpu["observed_seconds"] == 3600).all()
     assert (frame.gpu["gpu_util_mean"] == 0.5).all() and (frame.gpu["power_watts_mean"] == 50).all()
     assert frame.gpu["tensor_active_mean"].isna().all() and frame.gpu["sm_active_bins"].isna().all()
@@ -71,11 +75,7 @@ def test_groups_of_nodes_together_have_the_rows_of_the_whole() -> None:
         {**GPU, "UUID": f"GPU-{node}", "Hostname": node, "exported_pod": pod, "exported_namespace": "ml"}
         for node, pod in pods.items()
     ]
-    with FakePrometheus(DcgmServer(series=series)).running() as fake:
-        whole = read(fake)
-        client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
-        reading = ServerReading(client, Cache(None, ""), (), NOW)
-        groups = list(read_frames(reading, CATALOG, since_seconds=2 * 86400, rows_at_once=1))
+    whole, groups = read(DcgmServer(series=series)), groups_of(DcgmServer(series=series), rows_at_once=1)
     assert [sorted(part.nodes["node"]) for part in groups] == [["n1", "n2"], ["n3"]]
     rows = pd.concat([part.gpu for part in groups], ignore_index=True)
     pd.testing.assert_frame_equal(rows.dropna(axis=1, how="all"), whole.gpu.dropna(axis=1, how="all"))
@@ -85,23 +85,24 @@ def test_groups_of_nodes_together_have_the_rows_of_the_whole() -> None:
 
 def test_without_until_the_window_ends_with_the_newest_data() -> None:
     def counts(request: Request) -> Reply:
-        steps = round((float(request.params["end"]) - float(request.params["start"])) / 3600) + 1
-        is_old = float(request.params["end"]) <= NOW - 86400
-        return matrix(request, ({}, [60] * (steps - 3) + ["NaN"] * 3)) if is_old else matrix(request)
+        end = float(request.params["end"])
+        steps = round((end - float(request.params["start"])) / HOUR) + 1
+        return matrix(request, ({}, [60] * (steps - 3) + ["NaN"] * 3)) if end <= NOW - DAY else matrix(request)
 
-    with FakePrometheus(DcgmServer(by_query={"max(count_over_time": counts})).running() as fake:
-        window = read(fake).window
-    assert window.end % 3600 == 0 and NOW - 2 * 86400 < window.end < NOW - 86400 and window.seconds == 2 * 86400
+    window = read(DcgmServer(by_query={"max(count_over_time": counts})).window
+    assert window.end % HOUR == 0 and NOW - 2 * DAY < window.end < NOW - DAY and window.seconds == 2 * DAY
 
 
 def test_a_million_series_are_refused_with_their_count() -> None:
-    with (
-        FakePrometheus(DcgmServer(count=1_000_000)).running() as fake,
-        pytest.raises(SourceError, match="1000000 match") as caught,
-    ):
-        read(fake)
-    assert "--match" in caught.value.remedy
-    assert not any(r.path.endswith("query_range") and "avg_over_time" in r.query for r in fake.requests)
+    queries: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        queries.append(request.query)
+        return DcgmServer(count=1_000_000)(request)
+
+    with pytest.raises(SourceError, match="1000000 match") as caught:
+        read(answer)
+    assert "--match" in caught.value.remedy and not any("avg_over_time" in query for query in queries)
 
 
 @pytest.mark.parametrize(
@@ -113,16 +114,16 @@ def test_a_million_series_are_refused_with_their_count() -> None:
     ],
 )
 def test_a_server_without_our_gpus_is_said(server: DcgmServer, reported: str, remedy: str) -> None:
-    with FakePrometheus(server).running() as fake, pytest.raises(NothingToDo, match=reported) as caught:
-        read(fake)
+    with pytest.raises(NothingToDo, match=reported) as caught:
+        read(server)
     assert remedy in caught.value.remedy
 
 
 def test_amd_gpus_are_named_as_such() -> None:
     amd = {"last_over_time((group by (hostname": lambda _: vector(({"hostname": "mi-1", "serial_number": "1"}, 1))}
     names = (*DcgmServer.names, "gpu_gfx_activity")
-    with FakePrometheus(DcgmServer(names=names, by_query=amd)).running() as fake:
-        (note,) = [note for note in read(fake).notes if note.code == "vendor-not-read"]
+    notes = read(DcgmServer(names=names, by_query=amd)).notes
+    (note,) = [note for note in notes if note.code == "vendor-not-read"]
     assert note.text.startswith("1 AMD GPUs on mi-1 are not evaluated")
 
 
@@ -130,8 +131,7 @@ def test_amd_gpus_are_named_as_such() -> None:
 def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missing: tuple[str, ...]) -> None:
     other = {**GPU, "UUID": "GPU-b", "gpu": "1"}
     bare = {name: value for name, value in other.items() if name not in missing}
-    with FakePrometheus(DcgmServer(series=[GPU, bare])).running() as fake:
-        frame = read(fake)
+    frame = read(DcgmServer(series=[GPU, bare]))
     assert frame.gpus["gpu_uuid"].tolist() == ["GPU-a"]
     (note,) = [note for note in frame.notes if note.code == "label-missing"]
     assert f"have no label {' or '.join(missing)}." in note.text
@@ -139,8 +139,8 @@ def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missi
 
 @pytest.mark.parametrize("reply", [Reply(b"<html>hi</html>"), error(404, "x"), success([]), vector(({}, 2))])
 def test_what_is_no_prometheus_is_said(reply: Reply) -> None:
-    with FakePrometheus(lambda _: reply).running() as fake, pytest.raises(SourceError):
-        read(fake)
+    with pytest.raises(SourceError):
+        read(lambda _: reply)
 
 
 def test_a_type_and_a_region_hold_though_kubernetes_no_longer_reports_them() -> None:
@@ -148,13 +148,8 @@ def test_a_type_and_a_region_hold_though_kubernetes_no_longer_reports_them() -> 
         "node": "n1", "label_node_kubernetes_io_instance_type": "p5.48xlarge",
         "label_topology_kubernetes_io_region": "us-east-1",
     }  # fmt: skip
-
-    def for_an_hour(request: Request) -> Reply:
-        return matrix(request, (labels, [1]))
-
-    names = (*DcgmServer.names, "kube_node_labels")
-    with FakePrometheus(DcgmServer(names=names, by_query={"max by (exported_node": for_an_hour})).running() as fake:
-        nodes = read(fake).nodes
+    for_an_hour = {"max by (exported_node": lambda request: matrix(request, (labels, [1]))}
+    nodes = read(DcgmServer(names=(*DcgmServer.names, "kube_node_labels"), by_query=for_an_hour)).nodes
     assert nodes["node_sku"].tolist() == ["aws/p5.48xlarge"] and nodes["region"].tolist() == ["us-east-1"]
 
 
@@ -162,8 +157,7 @@ def test_a_type_and_a_region_hold_though_kubernetes_no_longer_reports_them() -> 
 def test_a_collector_that_failed_is_no_proof_that_there_is_no_fabric(success: int, reasons: set[str]) -> None:
     answer = {"last_over_time(node_scrape_collector": lambda _: vector(({"instance": "n1:9100"}, success))}
     names = (*DcgmServer.names, "node_scrape_collector_success")
-    with FakePrometheus(DcgmServer(names=names, by_query=answer)).running() as fake:
-        absences = read(fake).absences
+    absences = read(DcgmServer(names=names, by_query=answer)).absences
     assert set(absences["reason"]) - {"not-exported"} == reasons
     assert not reasons or absences.set_index("reason").loc["collector-failed", "node"] == "n1"
 
@@ -171,8 +165,7 @@ def test_a_collector_that_failed_is_no_proof_that_there_is_no_fabric(success: in
 def test_labels_with_quotes_newlines_and_markup_are_carried_harmlessly() -> None:
     pod = 'a"b\n<script>\x1b[31m{x="y"}'
     hostile = {**GPU, "exported_pod": pod, "exported_namespace": "n'; DROP", "modelName": "[bold]H100"}
-    with FakePrometheus(DcgmServer(series=[hostile])).running() as fake:
-        frame = read(fake)
+    frame = read(DcgmServer(series=[hostile]))
     (name,) = frame.workloads["pod"]
     assert "\n" not in name and "\x1b" not in name and "<script>" in name and frame.gpus["sku"].isna().all()
 
@@ -181,17 +174,13 @@ def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
     held = {**GPU, "exported_pod": "p-6d4cf56db6-x7k2p", "exported_namespace": "ns"}
 
     def counts(request: Request) -> Reply:
-        start = float(request.params["start"])
-        steps = round((float(request.params["end"]) - start) / 3600) + 1
-        marks = [start + n * 3600 for n in range(steps)]
-        part = [60 if at > NOW - 86400 else "NaN" for at in marks]
-        free = ["NaN" if at > NOW - 86400 else 60 for at in marks]
-        return matrix(request, (held, part), (GPU, free))
+        marks = np.arange(float(request.params["start"]), float(request.params["end"]) + 1, HOUR)
+        late = marks > NOW - DAY
+        return matrix(request, (held, [*np.where(late, 60, np.nan)]), (GPU, [*np.where(late, np.nan, 60)]))
 
-    with FakePrometheus(DcgmServer(series=[held, GPU], by_query={"count_over_time(": counts})).running() as fake:
-        frame = read(fake)
+    frame = read(DcgmServer(series=[held, GPU], by_query={"count_over_time(": counts}))
     (use,) = frame.uses[frame.uses["basis"] == "allocation"].itertuples()
-    assert (use.ts_start, use.ts_end) == (NOW - 86400, NOW) and np.isclose(frame.gpu["observed_seconds"], 3600).all()
+    assert (use.ts_start, use.ts_end) == (NOW - DAY, NOW) and np.isclose(frame.gpu["observed_seconds"], 3600).all()
 
 
 def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
@@ -199,12 +188,8 @@ def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
 ) -> None:
     monkeypatch.setenv("SKUWISE_PROMETHEUS_CACHE", str(tmp_path))
     with FakePrometheus(DcgmServer()).running() as fake:
-        status = main(
-            [
-                "advise", "--prometheus", fake.url, "--match", 'cluster="eu"', "--since", "2d", "--until",
-                "2026-09-20T00:00:00Z", "--format", "json", "--no-ledger",
-            ]
-        )  # fmt: skip
+        asked = ["advise", "--prometheus", fake.url, "--match", 'cluster="eu"', "--since", "2d", "--no-ledger"]
+        status = main([*asked, "--until", "2026-09-20T00:00:00Z", "--format", "json"])
         queries = [r.query for r in fake.requests if r.path.endswith("query_range")]
     reported = capsys.readouterr()
     assert status == 0, reported.err
@@ -212,9 +197,6 @@ def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
     assert queries and all('cluster="eu"}' in query for query in queries)
 
 
-HOUR = 3600.0
-DAY = 86400.0
-BOOK = rulebook()
 Series = dict[str, list[tuple[Mapping[str, str], float]]]
 
 
@@ -228,9 +210,8 @@ def agent_page() -> Series:
     fabric = {metric.name: 1e9 for metric in FABRIC_METRICS}
     host = {metric.name: 0.1 for metric in HOST_METRICS}
     for second in range(1, 601):
-        totals.add_tick(
-            Tick(float(second), 1.0, {"GPU-agent": values}, {"mlx5_0/1": fabric}, {"mlx5_0/1": "ACTIVE"}, host)
-        )
+        port_values, states = {port.key: fabric}, {port.key: "ACTIVE"}
+        totals.add_tick(Tick(float(second), 1.0, {"GPU-agent": values}, port_values, states, host))
     text = generate_latest(make_page(totals, {})).decode()
     return of_page(text, 600.0, instance="agent-1:9409", job="skuwise")
 
@@ -244,10 +225,9 @@ def exporters() -> Series:
 
     pod = {"namespace": "ml", "pod": "llm-7d9f8b6c5-x2x4z", "uid": "u-1"}
     for index in range(8):
-        gpu = {
-            "UUID": f"GPU-{index}", "gpu": str(index), "Hostname": "serve-1", "modelName": "NVIDIA H100 80GB HBM3",
-            "instance": "10.0.0.9:9400", "job": "dcgm", "exported_namespace": "ml", "exported_pod": pod["pod"],
-            "exported_container": "main",
+        labels = {
+            **GPU, "UUID": f"GPU-{index}", "gpu": str(index), "Hostname": "serve-1", "instance": "10.0.0.9:9400",
+            "exported_namespace": "ml", "exported_pod": pod["pod"], "exported_container": "main",
         }  # fmt: skip
         for name, value in {
             "DCGM_FI_DEV_GPU_UTIL": 99, "DCGM_FI_DEV_FB_USED": 73000, "DCGM_FI_DEV_FB_FREE": 8000,
@@ -255,19 +235,18 @@ def exporters() -> Series:
             "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.08, "DCGM_FI_PROF_SM_ACTIVE": 0.85,
             "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 281.5e3,
         }.items():  # fmt: skip
-            tell(name, value, **gpu)
+            tell(name, value, **labels)
     host = {"instance": "10.0.0.9:9100", "job": "node"}
     tell("node_uname_info", 1, nodename="serve-1", **host)
     tell("node_cpu_seconds_total", 0.9, cpu="0", mode="idle", **host)
     tell("node_disk_read_bytes_total", 1e5, device="nvme0n1", **host)
-    port = {**host, "device": "mlx5_0", "port": "1"}
-    tell("node_infiniband_port_data_transmitted_bytes_total", 50.0, **port)
-    tell("node_infiniband_port_data_received_bytes_total", 50.0, **port)
-    tell("node_infiniband_rate_bytes_per_second", 50e9, **port)
-    tell("node_infiniband_state_id", 4, **port)
+    of_port = {"port_data_transmitted_bytes_total": 50.0, "port_data_received_bytes_total": 50.0,
+               "rate_bytes_per_second": 50e9, "state_id": 4}  # fmt: skip
+    for name, value in of_port.items():
+        tell(f"node_infiniband_{name}", value, device="mlx5_0", port="1", **host)
     tell("kube_node_spec_unschedulable", 1, node="serve-1", job="kube-state-metrics")
-    tell("node_network_transmit_bytes_total", 1e6, device="eth0", **host)
-    tell("node_network_receive_bytes_total", 1e6, device="eth0", **host)
+    for direction in ("transmit", "receive"):
+        tell(f"node_network_{direction}_bytes_total", 1e6, device="eth0", **host)
     asked = {"resource": "nvidia_com_gpu", "unit": "integer", "node": "serve-1"}
     tell("kube_node_status_capacity", 8, **asked)
     tell("kube_node_labels", 1, node="serve-1", label_node_kubernetes_io_instance_type="Standard_ND96isr_H100_v5",
@@ -280,11 +259,10 @@ def exporters() -> Series:
          owner_name="llm", owner_is_controller="true")  # fmt: skip
     tell("kube_pod_created", NOW - 9 * DAY, **pod)
     page = {"instance": "10.0.0.77:8000", "job": "vllm", "model_name": "llama", "namespace": "ml", "pod": pod["pod"]}
-    tell("vllm:num_requests_running", 12, **page)
-    tell("vllm:num_requests_waiting", 0, **page)
-    tell("vllm:gpu_cache_usage_perc", 0.4, **page)
-    tell("vllm:generation_tokens_total", 900, **page)
-    tell("vllm:prompt_tokens_total", 4000, **page)
+    engine = {"num_requests_running": 12, "num_requests_waiting": 0, "gpu_cache_usage_perc": 0.4,
+              "generation_tokens_total": 900, "prompt_tokens_total": 4000}  # fmt: skip
+    for name, value in engine.items():
+        tell(f"vllm:{name}", value, **page)
     for edge, share in {"0.1": 0.5, "0.25": 0.95, "0.5": 1.0, "+Inf": 1.0}.items():
         tell("vllm:time_to_first_token_seconds_bucket", 2 * share, le=edge, **page)
     return results

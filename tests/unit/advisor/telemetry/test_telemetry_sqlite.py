@@ -32,29 +32,26 @@ def _writing(folder: Path) -> Iterator[NodeWriter]:
         yield _node(writer)
 
 
-def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], name: str = "n1", sm: float = 0.5) -> None:
+def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], sm: float = 0.5) -> None:
+    values = {"gpu_util": 0.9, "sm_active": sm, "tensor_active": 0.25, "power_watts": 300.0, "throttle_reasons": 4.0}
+    fabric = {"mlx5_0/1": {"tx_bytes_per_second": 0.2 * RATE, "rx_bytes_per_second": 0.1 * RATE}}
     for second in seconds:
-        values = {
-            "gpu_util": 0.9,
-            "sm_active": sm,
-            "tensor_active": 0.25,
-            "power_watts": 300.0,
-            "throttle_reasons": 4.0,
-        }
-        traffic = {"tx_bytes_per_second": 0.2 * RATE, "rx_bytes_per_second": 0.1 * RATE}
-        node.add_tick(
-            Tick(start + second, 1.0, {f"GPU-{name}": values}, {"mlx5_0/1": traffic}, {"mlx5_0/1": "ACTIVE"},
-                 {"cpu_util": 0.3})
-        )  # fmt: skip
+        at = start + second
+        node.add_tick(Tick(at, 1.0, {"GPU-n1": values}, fabric, {"mlx5_0/1": "ACTIVE"}, {"cpu_util": 0.3}))
 
 
 def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) -> None:
     bins = [0.0] * len(BIN_EDGES)
     bins[-3] = 3600.0
-    columns = ("ts", "device", "observed_seconds", *(f"sm_active_{entry}" for entry in ("mean", "p95", "max")),
+    columns = ("ts", "device", "observed_seconds", "sm_active_mean", "sm_active_p95", "sm_active_max",
                "tensor_active_bins")  # fmt: skip
     rows = [(start + (n + 1) * HOUR, f"GPU-{name}", 3600.0, 0.5, 0.75, 1.0, bins) for n in range(count)]
     node.put_rollups("gpu_hour", columns, rows)
+
+
+def _minutes(node: NodeWriter, start: float, sm_active: Sequence[float]) -> None:
+    rows = [(start + 60 * n, "GPU-n1", 60.0, value) for n, value in enumerate(sm_active, 1)]
+    node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), rows)
 
 
 def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
@@ -76,15 +73,13 @@ def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) 
     with _writing(tmp_path) as node:
         _hours(node, 24)
         # Thirty minutes of the next hour as minutes, then a minute and a half of samples.
-        minutes = [(T0 + 24 * HOUR + 60 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(30)]
-        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        _minutes(node, T0 + 24 * HOUR, [0.4] * 30)
         _ticks(node, T0 + 24 * HOUR + 1800, range(1, 91))
     frame = read_frame([tmp_path])
     assert len(frame.gpu) == 24 + 30 + 2
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(24 * 3600 + 1800 + 90)
-    assert frame.gpu["ts"].is_unique and frame.gpu["tensor_active_bins"].iloc[-1] is None
-    assert frame.gpu["tensor_active_bins"].iloc[0].shape == (len(BIN_EDGES),)
-    assert frame.gpu["tensor_active_bins"].iloc[0].sum() == 3600
+    first, *_, last = frame.gpu["tensor_active_bins"]
+    assert frame.gpu["ts"].is_unique and last is None and first.shape == (len(BIN_EDGES),) and first.sum() == 3600
     assert frame.gpu["sm_active_p95"].iloc[0] == pytest.approx(0.75)
 
 
@@ -92,8 +87,7 @@ def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
     with _writing(tmp_path) as node:
         _hours(node, 4)
         # At rest before somebody uses it: what works then would be somebody's, too.
-        minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4 if n >= 90 else 0.0) for n in range(240)]
-        node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
+        _minutes(node, T0, [0.0] * 90 + [0.4] * 150)
         used = Workload("w1", "s1", "train", "process")
         node.put_workload_use(used, "GPU-n1", T0 + 1.5 * HOUR, T0 + 4 * HOUR, "process")
     frame = read_frame([tmp_path])

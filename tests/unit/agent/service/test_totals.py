@@ -57,11 +57,11 @@ def full() -> Totals:
     totals = totals_of()
     for second in range(120):
         values = {metric.name: 0.4 + 0.1 * (second % 5) for metric in metrics.GPU_METRICS} | {"throttle_reasons": 4.0}
-        other = {"fabric": {PORT.key: fabric}, "port_states": {PORT.key: "ACTIVE"}, "host": host}
+        events = (Event(1.0, GPU.uuid, "xid", 79),) if second == 60 else ()
+        other = {"fabric": {PORT.key: fabric}, "port_states": {PORT.key: "ACTIVE"}, "host": host, "events": events}
         totals.add_tick(tick(second, values, **other))
     totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
     totals.set_uses([Workload("w1", "s1", "name", "slurm")], [WorkloadUse("w1", GPU.uuid, "process")])
-    totals.add_tick(Tick(1.7e9 + 120, 0.0, events=(Event(1.0, GPU.uuid, "xid", 79),)))
     totals.add_stats(AgentStats(1.0, 0.1, 1, 0.1, 0.1, 0))
     return totals
 
