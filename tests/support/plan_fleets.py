@@ -8,18 +8,20 @@ from dataclasses import replace
 import numpy as np
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.plan.build import as_today
-from skuwise.advisor.plan.problem import FOREVER, GOALS, Goal, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
+from skuwise.advisor.plan.problem import FOREVER, GOALS, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
 
 NOW = 1_790_000_000.0
 HELD = CodedText("drained", "drained")
 FIXED = CodedText("fixed", "it may not move")
 
 
-def random_problem(
-    seed: int, *, nodes: int = 20, series: int = 30, pools: int = 3, goal: Goal = "cash", hours: int = 168,
-    max_moves: int | None = None,
-) -> Problem:  # fmt: skip
-    """A fleet as it could be, also the rare: nodes beyond their limits, units on two nodes, exclusions."""
+def small_problem(seed: int) -> Problem:
+    """A fleet of 4 to 14 nodes with any goal, sometimes with few moves allowed; also the rare: nodes beyond their
+    limits, units on two nodes, exclusions."""
+    rng = np.random.default_rng([seed, 1])
+    nodes = int(rng.integers(4, 15))
+    series, pools, hours = int(rng.integers(nodes // 2, nodes * 2)), int(rng.integers(1, 4)), 48
+    goal, max_moves = GOALS[int(rng.integers(4))], int(rng.integers(0, 6)) if rng.random() < 0.3 else None
     rng = np.random.default_rng(seed)
     gpus = [int(rng.choice([4, 8, 8, 8])) for _ in range(pools)]
     price = rng.uniform(5, 90, pools)
@@ -64,16 +66,6 @@ def random_problem(
         for p, nodes_of in problem.pools.items()
     }
     return replace(problem, reserve={p: max(min(count, room.get(p, 0)), 0) for p, count in reserve.items()})
-
-
-def small_problem(seed: int) -> Problem:
-    """A fleet of 4 to 14 nodes with any goal, sometimes with few moves allowed."""
-    rng = np.random.default_rng([seed, 1])
-    nodes = int(rng.integers(4, 15))
-    return random_problem(
-        seed, nodes=nodes, series=int(rng.integers(nodes // 2, nodes * 2)), pools=int(rng.integers(1, 4)),
-        goal=GOALS[int(rng.integers(4))], hours=48, max_moves=int(rng.integers(0, 6)) if rng.random() < 0.3 else None,
-    )  # fmt: skip
 
 
 def _node(

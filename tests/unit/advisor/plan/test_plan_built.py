@@ -7,13 +7,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import sqlite3
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,6 +174,7 @@ def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatc
     total += sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
     assert total == pytest.approx(plan.advise_usd_per_month, abs=0.01) and plan.plan_usd_per_month > 0
     assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
+    assert plan.solver.proven is solver
     text = document_text(plan_document(plan, planner(given).reasoned.advice))
     assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text and "recoverable in advise" in text
 
@@ -290,20 +288,11 @@ def test_what_cannot_be_is_refused_in_a_sentence():
         plan_of(halves(1, "one"), change=FleetChange(remove=frozenset({"n1"})))
 
 
-PAYLOAD = "\x1b[2J\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0[a](javascript:b)`x`"
-
-
-def plan(*arguments: str, capsys) -> tuple[int, str, str]:
-    status = main(["plan", *arguments, "--seconds", "2", "--no-ledger"])
-    said = capsys.readouterr()
-    assert "unexpected" not in said.err and "Traceback" not in said.err, said.err
-    return status, said.out, said.err
-
-
 def test_the_founding_case_becomes_a_plan_in_a_file(founding, tmp_path, capsys):
-    path = tmp_path / "plan.json"
-    status, out, err = plan("--db", str(founding), "--format", "json", "--output", str(path), capsys=capsys)
-    assert (status, out) == (0, "") and "reading telemetry" in err and f"written to {path}" in err
+    path, source = tmp_path / "plan.json", ("--db", str(founding), "--seconds", "2", "--no-ledger")
+    assert main(["plan", *source, "--format", "json", "--output", str(path)]) == 0
+    said = capsys.readouterr()
+    assert said.out == "" and "reading telemetry" in said.err and f"written to {path}" in said.err
     document = json.loads(path.read_text())
     validate(document, "fleet-plan")
     assert len(document["returned"]) == len(document["rented"]) > 0
@@ -312,19 +301,6 @@ def test_the_founding_case_becomes_a_plan_in_a_file(founding, tmp_path, capsys):
     assert moved and all(s["recommendation"].startswith("r-") for s in moved)
     emptied = {name for s in document["steps"] for name in s["frees"]}
     assert emptied == {r["node"] for r in document["returned"]} and document["solver"]["proven"]
-
-
-def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
-    path = tmp_path / "crafted.db"
-    path.write_bytes(founding.read_bytes())
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA ignore_check_constraints = 1")
-        connection.execute("UPDATE workload SET name = ?, namespace = ?, user = ?", (PAYLOAD, PAYLOAD, PAYLOAD))
-        connection.execute("UPDATE node SET node = node || ?", (PAYLOAD,))
-    status, out, _ = plan("--db", str(path), capsys=capsys)
-    assert status == 0 and "\x1b" not in out and "\u202e" not in out
-    for text in ("Nodes to return", "Steps", "Fleet before and after", "How good this plan is"):
-        assert text in out
 
 
 def test_the_ledger_knows_the_recommendations_of_a_plan(founding, tmp_path, capsys):
@@ -434,13 +410,6 @@ def test_work_that_has_no_room_today_is_cut_down() -> None:
     assert (cut.by_series["j"].demand.max(), cut.by_series["s"].demand.max()) == (2.0, 9.0)
     wanted, kept = reserve_of(replace(cut, series=cut.series[:2]), PlanRequest(reserve_nodes=1))
     assert (wanted, kept) == ({"p": 8}, {"p": 3})
-
-
-def test_without_the_solver_the_greedy_plan_is_told_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    nodes = [A, B, replace(ELSEWHERE[2], rented=True)]
-    layout = planned(fleet(nodes, [service("s", {"a": 8})], AWAY))
-    assert (layout.kept, math.isinf(layout.bound), layout.proven) == ({"x"}, True, False)
 
 
 @pytest.mark.parametrize("number", [0, 2])
