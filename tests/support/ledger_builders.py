@@ -9,7 +9,6 @@ from pathlib import Path
 from skuwise.advisor.core.advice_types import (
     Advice,
     Configuration,
-    Fleet,
     Interval,
     NodeStanding,
     Recommendation,
@@ -33,15 +32,13 @@ MOVED = END + 3 * DAY  # the service went to nodes without the fabric then
 SAVING = 2 * (98.32 - 88.488) * 730  # two nodes, list prices, a month
 
 
-def fleet(
-    days: float, moved: float = MOVED, back: float = math.inf, kept: bool = False, beside: StateBeside | None = None
-):
+def fleet(days: float, back: float = math.inf, kept: bool = False, beside: StateBeside | None = None) -> Advice:
     """Advice over the 14 days up to `days` after END: a service on n1 and n2 (InfiniBand), on p1 and p2 (without) from
-    `moved` to `back`. `kept`: the nodes that it left stay, and go on reporting."""
+    MOVED to `back`. `kept`: the nodes that it left stay, and go on reporting."""
     start, end = START + days * DAY, END + days * DAY
     runs, nodes = [], []
     for names, sku, spans in (
-        (("n1", "n2"), IB, ((start, min(moved, end)), (back, end))), (("p1", "p2"), PLAIN, ((moved, min(back, end)),)),
+        (("n1", "n2"), IB, ((start, min(MOVED, end)), (back, end))), (("p1", "p2"), PLAIN, ((MOVED, min(back, end)),)),
     ):  # fmt: skip
         live = [(max(a, start), b) for a, b in spans if b > max(a, start)]
         runs += [
@@ -62,12 +59,10 @@ def fleet(
     ).advice  # fmt: skip
 
 
-def seen(runs, nodes=(), end=END, start=START, proposed=(), source="fleet.db") -> Observation:
-    stands_ = {
-        name: NodeStanding(name, IB, "H100-SXM5", 8, "eastus", 98.32, (end - start) / 3600, start, last)
-        for name, last in nodes
-    }
-    return Observation(start, end, source, tuple(runs), stands_, frozenset(proposed), frozenset(proposed))
+def seen(runs, nodes=(), source="fleet.db") -> Observation:
+    about = IB, "H100-SXM5", 8, "eastus", 98.32, (END - START) / 3600, START
+    stands = {name: NodeStanding(name, *about, last) for name, last in nodes}
+    return Observation(START, END, source, tuple(runs), stands, frozenset(), frozenset())
 
 
 def ground(**changes) -> PredictionSnapshot:
@@ -136,12 +131,6 @@ def propose(path: Path, *made: Recommendation, now: float, end: float | None = N
     with State(path).writing() as db:
         advice = advice_with(*made, end=now if end is None else end)
         return ledger.note(db, advice, observation_of(advice), now)
-
-
-def one_node_fleet(end: float, days: float = 1.0) -> Fleet:
-    """Who a ledger is of: one node, seen for so many days."""
-    return Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
-                 end - days * DAY, end)  # fmt: skip
 
 
 L40S = Configuration("L40S", "azure/other", 16)

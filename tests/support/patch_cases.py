@@ -5,7 +5,7 @@ from pathlib import Path
 
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.patches.build import patch_for
-from skuwise.advisor.patches.change import GivenFile, Patch, Target
+from skuwise.advisor.patches.change import GivenFile, Target
 from skuwise.advisor.recommend.progress import Measure, WorkloadAddress
 from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
 from skuwise.tests.support.ledger_builders import entry_of, ground, recommendation
@@ -50,9 +50,7 @@ def accepted(action: str, about: str = "chat", text: str = "What was measured.",
     return entry_of(made, *events, snapshot=snapshot, about=about, at=NOW - 60)
 
 
-def patch_of(
-    action: str, target: Target, *manifest: tuple[str, str], entry: LedgerEntry | None = None, **typed
-) -> Patch:
+def patch_of(action: str, target: Target, *manifest: tuple[str, str], entry: LedgerEntry | None = None, **typed):
     """A patch as the command makes it. `manifest`: name and text; `typed`: what is asked on the command line."""
     for name, text in manifest:
         typed["manifest"] = GivenFile(Path("/srv") / name, text.encode("utf-8", "surrogatepass"))

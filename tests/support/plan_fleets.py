@@ -2,10 +2,10 @@
 jobs; changes; what is held, full, rented, or beyond its limits."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.random import Generator
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.plan.build import as_today
 from skuwise.advisor.plan.problem import FOREVER, GOALS, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
@@ -68,9 +68,7 @@ def small_problem(seed: int) -> Problem:
     return replace(problem, reserve={p: max(min(count, room.get(p, 0)), 0) for p, count in reserve.items()})
 
 
-def _node(
-    rng: np.random.Generator, i: int, pool: int, gpus: Sequence[int], price: np.ndarray, islands: Sequence[int]
-) -> PlanNode:
+def _node(rng: Generator, i: int, pool: int, gpus: list[int], price: np.ndarray, islands: list[int]) -> PlanNode:
     bound = rng.choice(4, p=[0.6, 0.2, 0.1, 0.1])
     size = gpus[pool]
     return PlanNode(
@@ -84,9 +82,7 @@ def _node(
     )  # fmt: skip
 
 
-def _owned(
-    rng: np.random.Generator, nodes: Sequence[PlanNode], series: Sequence[PlanSeries], apart: bool
-) -> list[PlanNode]:
+def _owned(rng: Generator, nodes: list[PlanNode], series: list[PlanSeries], apart: bool) -> list[PlanNode]:
     """Where tenants are kept apart: nodes of several take only theirs, a few none."""
     present: dict[str, set[str]] = defaultdict(set)
     for s in series:
@@ -101,7 +97,7 @@ def _owned(
     return out
 
 
-def _job(rng: np.random.Generator, i: int, pool: int, size: int, hours: int) -> PlanSeries:
+def _job(rng: Generator, i: int, pool: int, size: int, hours: int) -> PlanSeries:
     held = np.where(rng.random(hours) < 0.3, float(rng.integers(1, 9)), 0.0)
     team = f"t{int(rng.integers(4))}"
     return PlanSeries(
@@ -109,7 +105,7 @@ def _job(rng: np.random.Generator, i: int, pool: int, size: int, hours: int) -> 
     )  # fmt: skip
 
 
-def _job_options(rng: np.random.Generator, i: int, job: PlanSeries, gpus: Sequence[int]) -> list[PlanOption]:
+def _job_options(rng: Generator, i: int, job: PlanSeries, gpus: list[int]) -> list[PlanOption]:
     """Fewer GPUs where it is, or other nodes: of each as a whole all its GPUs, fewer, or none."""
     if rng.random() < 0.8:
         return []
@@ -121,10 +117,7 @@ def _job_options(rng: np.random.Generator, i: int, job: PlanSeries, gpus: Sequen
     return [PlanOption(f"r{i}j", job.id, "move-sku", f"p{to}", 1, gpus[to], "low", 1.2, node_gpus=node_gpus)]
 
 
-def _service(
-    rng: np.random.Generator, i: int, home: Sequence[PlanNode], free: dict[str, int],
-    hours: int,
-) -> PlanSeries | None:  # fmt: skip
+def _service(rng: Generator, i: int, home: list[PlanNode], free: dict[str, int], hours: int) -> PlanSeries | None:
     team, linked = f"t{int(rng.integers(4))}", bool(rng.random() < 0.4)
     size = int(rng.choice([1, 2, 3, 4, 8], p=[0.6, 0.15, 0.05, 0.1, 0.1]))
     units: list[PlanUnit] = []
@@ -152,7 +145,7 @@ def _service(
     )  # fmt: skip
 
 
-def _options(rng: np.random.Generator, i: int, service: PlanSeries, pools: int) -> list[PlanOption]:
+def _options(rng: Generator, i: int, service: PlanSeries, pools: int) -> list[PlanOption]:
     made: list[PlanOption] = []
     each = max(service.units[0].gpu_count, 1)
     if rng.random() < 0.15:

@@ -1,7 +1,5 @@
 """Alerts against a real Alertmanager, and against servers that refuse."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """`advise`, `watch`, `idle` and `job` say the same of every GPU of the third generator's fleets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

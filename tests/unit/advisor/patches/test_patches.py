@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """What a patch asks for, what it refuses, how it sizes and places work; hostile names are refused or without effect."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator
@@ -275,9 +273,7 @@ def test_a_merge_patch_leads_there_and_its_undo_back(before: dict, after: dict) 
         ("rest-clocks", {}, "--export=HOME,A=b", "--export=HOME,A=b,CUDA_DISABLE_PERF_BOOST=1", []),
     ],
 )  # fmt: skip
-def test_directives_are_changed_and_what_still_asks_for_the_old_is_noted(
-    action: str, typed: dict, directives: str, changed: str, kept: list[str]
-) -> None:
+def test_directives_are_changed_and_what_asks_for_the_old_is_noted(action, typed, directives, changed, kept) -> None:
     made = patch_of(action, "slurm", ("job.sh", f"#!/bin/bash\n#SBATCH {directives}\nsrun x\n"), **typed)
     lines = [line[1:] for line in made.patch.text.splitlines()[3:] if line.startswith("+")]
     notes = [note.removeprefix("job.sh still asks for ") for note in made.notes if note.startswith("job.sh")]
@@ -452,9 +448,7 @@ def test_a_patch_is_printed_and_written_once(place: Path, capsys: Capture) -> No
         ("blocked", [], 2, "it is blocked"), ("accepted", ["--manifest", "none"], 2, "Cannot read none"),
     ],
 )  # fmt: skip
-def test_only_what_was_accepted_is_patched(
-    act, words: list[str], status: int, says: str, place: Path, capsys: Capture
-) -> None:
+def test_only_what_was_accepted_is_patched(act, words, status: int, says: str, place: Path, capsys: Capture) -> None:
     entry = accepted("move-sku")
     if act == "blocked":
         entry = replace(entry, snapshot=None)
@@ -500,9 +494,7 @@ def advised(founding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     return founding, next(line.split()[0] for line in listed.splitlines() if " move-sku " in line)
 
 
-def test_what_accept_prints_leads_to_the_patch_of_the_fleet_of_a_source(
-    advised: tuple[Path, str], tmp_path: Path, capsys: Capture
-) -> None:
+def test_what_accept_prints_leads_to_the_patch(advised: tuple[Path, str], tmp_path: Path, capsys: Capture) -> None:
     db, id_ = advised
     assert main(["ledger", "accept", id_, "--db", str(db)]) == 0
     step = capsys.readouterr().err.splitlines()[-1].removeprefix("Next: ")

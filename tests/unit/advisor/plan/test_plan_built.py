@@ -2,8 +2,6 @@
 # pyright: reportOperatorIssue=false
 """Plans of fleets that are built by hand, and of a fleet or a demand that is not today's."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Incidents in the state file: what comes back of what was written, how they move on, and what people decide."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -344,9 +342,7 @@ def test_pauses_grow_and_seven_days_and_eight_attempts_are_enough(post: Post) ->
 
 
 @pytest.mark.parametrize(("kills", "taken", "state"), [(1, 2, "sent"), (2, 2, "failed")])
-def test_a_message_in_hand_when_its_sender_is_killed_goes_out_twice_at_most(
-    post: Post, kills: int, taken: int, state: str
-) -> None:
+def test_a_message_in_hand_at_a_kill_goes_out_twice_at_most(post: Post, kills: int, taken: int, state: str) -> None:
     post.queue("search", "a@x", "b@x")
     post.carrier.killed = kills
     for _ in range(kills):

@@ -2,8 +2,6 @@
 # pyright: reportOptionalSubscript=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
 """One move in the ledger, from proposed to done, measured, and undone; and what came of measured moves."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -306,9 +304,7 @@ RESTED = SavingsBaseline(500.0, usd_per_kwh=0.1, rest_watts=72.0)
          {"rest_watts": 119.0}),
     ],
 )  # fmt: skip
-def test_changed_clocks_are_seen_and_measured_by_the_power(
-    action, other, yardstick, before, after, saves, undone
-) -> None:
+def test_clocks_are_seen_and_measured_by_the_power(action, other, yardstick, before, after, saves, undone) -> None:
     usual = ground(yardstick=yardstick, before=Measure(16.0, 16 * 730.0, **before))
     run = workload("chat", ("n1", "n2"), features=after)
     stand = state_of(action, usual, seen([run]))

@@ -1,7 +1,5 @@
 """`skuwise watch` and `skuwise idle` in process, on readings made by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import Mock
