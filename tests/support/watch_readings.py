@@ -136,21 +136,16 @@ def reading(
         now, gpus, recent_nodes, holds, SPANS, measures(courses, gpu_names), measures(host, tuple(QUIET_HOST)),
         measures(service, ("requests_running", "requests_waiting", "tokens_per_second")),
         Fleet(
-            ", ".join(names), simulated=False, match=(), clusters=frozenset(),
-            members={gpu.uuid: gpu.node for gpu in gpus}, nodes=frozenset(names), sources=frozenset({"nodes"}),
-            server="", labels={}, start=END - MINUTES * 60.0, end=END,
+            ", ".join(names), False, (), frozenset(), {gpu.uuid: gpu.node for gpu in gpus}, frozenset(names),
+            frozenset({"nodes"}), "", {}, END - MINUTES * 60.0, END,
         ),
     )  # fmt: skip
 
 
 def _last(course: Course) -> float | None:
     """The end of the newest minute with data."""
-    at = END
-    for minutes, values in reversed(course):
-        if np.isfinite(values.get("observed", np.nan)):
-            return at
-        at -= minutes * 60.0
-    return None
+    observed = np.flatnonzero(np.isfinite(laid(course, ["observed"])["observed"]))
+    return END - 60.0 * (MINUTES - 1 - observed[-1]) if len(observed) else None
 
 
 def eight(node: str = "n1") -> list[tuple[str, int]]:

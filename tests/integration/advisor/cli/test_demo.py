@@ -15,7 +15,6 @@ import pytest
 from skuwise.advisor.demo import simulate
 from skuwise.tests.support.pasted_commands import commands_in, paste
 
-PICTURE = "docs/demo.svg"
 PLAIN = {"LC_ALL": "C", "LANG": "C", "NO_COLOR": "1", "PYTHONUTF8": "0"}
 
 
@@ -58,7 +57,7 @@ def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
     assert "](docs/demo.svg)" in (root / "README.md").read_text()
     of_line: dict[float, str] = {}
     for y, text in re.findall(
-        r'<text class="skuwise-r\d+"[^>]* y="([^"]*)"[^>]*>([^<]*)<', (root / PICTURE).read_text()
+        r'<text class="skuwise-r\d+"[^>]* y="([^"]*)"[^>]*>([^<]*)<', (root / "docs/demo.svg").read_text()
     ):
         of_line[float(y)] = of_line.get(float(y), "") + unescape(text).replace("\xa0", " ")
     drawn = [of_line[y].strip() for y in sorted(of_line) if of_line[y].strip()]
@@ -68,9 +67,8 @@ def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
 
 def test_a_full_disk_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
     done = demo("--dir", "demo", folder=tmp_path, file_bytes=400_000)
-    assert (
-        done.returncode == 1 and "Traceback" not in done.stderr and done.stderr.splitlines()[-1].startswith("skuwise")
-    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("skuwise")
 
 
 def test_a_folder_that_cannot_be_made_or_that_holds_a_demo_is_an_error_with_a_remedy(tmp_path: Path) -> None:
@@ -82,18 +80,16 @@ def test_a_folder_that_cannot_be_made_or_that_holds_a_demo_is_an_error_with_a_re
     assert twice.returncode == 2 and "already exists" in twice.stderr and "--dir" in twice.stderr
 
 
-END = 1_790_000_000.0 // 3600 * 3600
-# A folder and a file that a shell would take apart; prices, rules and a ledger of one's own beside them.
-FOLDER = "fleet of 'a' site"
-# A command that is named where no source is known: it is to be run with one. What a source is called.
+# Commands that are named where no source is known: they are to be run with one.
 NAMES = ("skuwise advise", "skuwise agent")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("pasted") / FOLDER
+    """Its name and the file's are ones that a shell would take apart; rules of one's own lie beside."""
+    place = tmp_path_factory.mktemp("pasted") / "fleet of 'a' site"
     place.mkdir()
-    simulate("founding", place / "a fleet.db", days=3, until=END)
+    simulate("founding", place / "a fleet.db", days=3, until=1_789_999_200.0)
     (place / "rules").mkdir()
     return place
 

@@ -1,11 +1,9 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """Commands as people run them on simulated databases, and what an attacker may hand to them."""
 
-import contextlib
 import json
 import os
 import shlex
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -92,24 +90,23 @@ def test_a_command_runs(founding, tmp_path: Path, capsys, line: str, status: int
     assert "Traceback" not in shown.err
 
 
-@pytest.fixture(autouse=True)
-def nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
-def hall(founding: Path, tmp_path: Path) -> Path:
-    """The founding case in somebody's own hall: no provider, no SKU, no region."""
-    path = tmp_path / "hall.db"
-    shutil.copy(founding, path)
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE node SET provider = NULL, region = NULL, node_sku = NULL, instance_type = NULL")
-        db.commit()
-    return path
+def crafted(founding, tmp_path):
+    def make(*statements: tuple[str, object]) -> Path:
+        path = tmp_path / "crafted.db"
+        path.write_bytes(founding.read_bytes())
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints = 1")
+            for statement, value in statements:
+                connection.execute(statement, (value,))
+        return path
+
+    return make
 
 
-def test_dollars_per_gpu_hour_from_the_flag_or_the_settings(hall, tmp_path, capsys) -> None:
+def test_dollars_per_gpu_hour_from_the_flag_or_the_settings(crafted, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    hall = crafted(("UPDATE node SET region = NULL, node_sku = NULL, instance_type = NULL, provider = ?", None))
     before = advised(capsys, "--db", str(hall))
     assert before["summary"]["cost_usd"] is None
     (line,) = [n for n in before["notes"] if n["code"] == "prices-missing"]
@@ -129,20 +126,6 @@ def test_dollars_per_gpu_hour_from_the_flag_or_the_settings(hall, tmp_path, caps
 
 
 PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]<script>|=cmd|' /C calc'!A0[a](javascript:b)`x`'; DROP TABLE node;--\r\n# h"
-
-
-@pytest.fixture
-def crafted(founding, tmp_path):
-    def make(*statements: tuple[str, object]) -> Path:
-        path = tmp_path / "crafted.db"
-        path.write_bytes(founding.read_bytes())
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute("PRAGMA ignore_check_constraints = 1")
-            for statement, value in statements:
-                connection.execute(statement, (value,))
-        return path
-
-    return make
 
 
 def printed(line: str, path: Path, capsys) -> tuple[str, str]:

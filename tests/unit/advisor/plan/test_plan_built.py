@@ -119,16 +119,6 @@ def test_jobs_keep_the_nodes_that_their_peak_needs():
     assert (pool.gpus_needed, pool.nodes_after) == (16.0, 2) and pool.carries == pytest.approx(1.0)
 
 
-def test_the_reserve_keeps_a_node_and_says_how_many_it_wanted():
-    nodes = [plain_node(f"n{i}") for i in range(1, 5)]
-    a = replica("a", "n1", range(4))
-    given = verdicts(nodes, [a], uses=[busy(a)])
-    plan = plan_of(given, goal="nodes", reserve_nodes=1)
-    pool = plan.pools[0]
-    assert (len(plan.returned), pool.reserve_gpus, pool.reserve_wanted_gpus) == (2, 8, 8)
-    assert len(plan_of(given, goal="nodes").returned) == 3
-
-
 def test_the_host_limits_what_a_node_takes():
     """Two services that use half of the host's cores each and more than a node allows together."""
     given = halves()
