@@ -52,7 +52,6 @@ class FakeCarrier(Carrier):
         return reply
 
     def of(self, address: str) -> list[EmailMessage]:
-        """The mails that somebody has."""
         mails = [taken for taken in self.taken if (taken.channel, taken.recipient) == ("mail", address)]
         return [email.message_from_bytes(mail.content, policy=default_policy) for mail in mails]  # type: ignore[misc]
 
@@ -72,9 +71,7 @@ class Post:
         self, team: str, *to: str, batch: str = WEEK, channel: Channel = "mail", items: tuple[str, ...] = (),
         content: bytes = b"all of it",
     ) -> int:  # fmt: skip
-        messages = [
-            Message(batch, team, channel, recipient, f"<{team}.{recipient}>", "s", content, items) for recipient in to
-        ]
+        messages = [Message(batch, team, channel, who, f"<{team}.{who}>", "s", content, items) for who in to]
         with self.state.writing() as db:
             return deliveries.queue(db, messages, self.at)
 
@@ -119,7 +116,6 @@ class Bench(Post):
         self.watch: dict[str, Any] = {"send": True, **watch}
 
     def add(self, case: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
-        """An incident as it is now, with new events of it."""
         return add(self.state, case, *kinds, at=at)
 
     def run(self) -> NotifyRun:
@@ -127,7 +123,6 @@ class Bench(Post):
         return NotifyRun(self.routes, ReportSettings(), watch, self.state, clocks, self.said.append)
 
     def notify(self) -> Tally:
-        """One pass."""
         return notify(self.run())
 
     def untold(self) -> list[str]:

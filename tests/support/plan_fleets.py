@@ -61,11 +61,10 @@ def small_problem(seed: int) -> Problem:
         fixed_gpus={n.name: 1 for n in made if free[n.name] > 0 and rng.random() < 0.05},
     )  # fmt: skip
     problem, _ = as_today(problem)
-    room = {
-        p: sum(n.gpus for n in nodes_of if not n.rented) - int(problem.needs[p][0].max())
-        for p, nodes_of in problem.pools.items()
-    }
-    return replace(problem, reserve={p: max(min(count, room.get(p, 0)), 0) for p, count in reserve.items()})
+    for p, members in problem.pools.items():
+        room = sum(n.gpus for n in members if not n.rented) - int(problem.needs[p][0].max())
+        reserve[p] = max(min(reserve[p], room), 0)
+    return replace(problem, reserve={p: count if p in problem.pools else 0 for p, count in reserve.items()})
 
 
 def _node(rng: Generator, i: int, pool: int, gpus: list[int], price: np.ndarray, islands: list[int]) -> PlanNode:
@@ -90,9 +89,8 @@ def _owned(rng: Generator, nodes: list[PlanNode], series: list[PlanSeries], apar
             present[name].add(s.tenant)
     out = []
     for n in nodes:
-        teams = (
-            frozenset[str]() if rng.random() < 0.1 else frozenset(present[n.name]) if len(present[n.name]) > 1 else None
-        )
+        there = frozenset(present[n.name])
+        teams = frozenset[str]() if rng.random() < 0.1 else there if len(there) > 1 else None
         out.append(replace(n, tenants=teams) if apart else n)
     return out
 
@@ -154,11 +152,7 @@ def _options(rng: Generator, i: int, service: PlanSeries, pools: int) -> list[Pl
         keep = int(rng.integers(1, len(service.units)))
         made.append(PlanOption(f"r{i}a", service.id, "reduce-gpus", service.pool, keep, each, "low"))
     if rng.random() < 0.2:
-        made.append(
-            PlanOption(
-                f"r{i}c", service.id, "move-sku", f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4),
-                "low", 0.8, False, 1.0, 10e9, energy_kwh_per_month=float(rng.normal(50, 50)),
-                linked=bool(rng.random() < 0.3),
-            )
-        )  # fmt: skip
+        about = f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4), "low", 0.8, False, 1.0, 10e9
+        energy, linked = float(rng.normal(50, 50)), bool(rng.random() < 0.3)
+        made.append(PlanOption(f"r{i}c", service.id, "move-sku", *about, energy_kwh_per_month=energy, linked=linked))
     return made

@@ -116,9 +116,8 @@ def reading(
         for (node, n), place in places.items()
     )
     last = {name: max((g.last_seen or 0.0 for g in gpus if g.node == name), default=0.0) for name in names}
-    recent_nodes = tuple(
-        RecentNode(name, "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8, last_seen=last[name]) for name in names
-    )
+    about = "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8
+    recent_nodes = tuple(RecentNode(name, *about, last_seen=last[name]) for name in names)
     holders = Counter(gpu for work in works for gpu in work.gpus)
     holds = tuple(
         Hold(

@@ -56,9 +56,8 @@ def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
     root = Path(__file__).parents[4]
     assert "](docs/demo.svg)" in (root / "README.md").read_text()
     of_line: dict[float, str] = {}
-    for y, text in re.findall(
-        r'<text class="skuwise-r\d+"[^>]* y="([^"]*)"[^>]*>([^<]*)<', (root / "docs/demo.svg").read_text()
-    ):
+    drawing = (root / "docs/demo.svg").read_text()
+    for y, text in re.findall(r'<text class="skuwise-r\d+"[^>]* y="([^"]*)"[^>]*>([^<]*)<', drawing):
         of_line[float(y)] = of_line.get(float(y), "") + unescape(text).replace("\xa0", " ")
     drawn = [of_line[y].strip() for y in sorted(of_line) if of_line[y].strip()]
     tool = runpy.run_path(str(root / "docs/tools/picture.py"))

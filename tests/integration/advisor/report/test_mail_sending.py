@@ -17,17 +17,10 @@ from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_s
 from skuwise.tests.support.webhook_receiver import Receiver, webhook_receiver
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailServer]:
-    with mail_server(tmp_path_factory.mktemp("mail")) as server:
-        yield server
-
-
 @pytest.fixture
-def server(running: MailServer) -> MailServer:
-    running.received.clear()
-    running.behaviour.__init__()
-    return running
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailServer]:
+    with mail_server(tmp_path_factory.mktemp("mail")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -37,8 +30,6 @@ def hook() -> Iterator[Receiver]:
 
 
 class Desk(Post):
-    """A state file and the way to one server."""
-
     def __init__(self, folder: Path, server: MailServer, **changes: object) -> None:
         super().__init__(folder)
         self.password = PASSWORD

@@ -129,10 +129,8 @@ def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both(hours, secon
 
 def test_groups_are_by_the_requested_key_and_the_unnamed_come_last() -> None:
     showback = split(known(account="acc").frame(), team_of=lambda w: None)
-    named = {
-        by: [g["name"] for g in showback_page.groups_of(showback, by)] for by in ("namespace", "account", "workload")
-    }
-    assert named == {"namespace": ["lab", None], "account": ["acc", None], "workload": ["train", "held"]}
+    for by, names in {"namespace": ["lab", None], "account": ["acc", None], "workload": ["train", "held"]}.items():
+        assert [group["name"] for group in showback_page.groups_of(showback, by)] == names
     unowned = showback_page.unowned_of(showback)
     assert set(unowned) == {"unallocated"}
     parts = [g["cost_usd"] for g in (*showback_page.groups_of(showback, "team"), *unowned.values())]
@@ -207,9 +205,8 @@ def listed() -> Showback:
     frame = with_tokens(known(fabric=0.4, namespace="zoo").frame(), "w-train", 1e6, hours=range(48))
     frame.nodes["region"] = "eastus"
     frame.nodes["provider"] = "azure"
-    return split(
-        frame, price(sku="azure/Standard_ND96is_H100_v5"), team_of=lambda w: "team a" if w.name != "held" else None
-    )
+    plain = price(sku="azure/Standard_ND96is_H100_v5")
+    return split(frame, plain, team_of=lambda w: "team a" if w.name != "held" else None)
 
 
 def test_values_are_what_the_specification_allows(listed: Showback) -> None:
@@ -245,9 +242,7 @@ def test_csv_is_read_back_by_our_own_reader(listed: Showback, tmp_path) -> None:
     bill = sum_up(Export(file).charges(), load_catalog())
     assert bill.effective == pytest.approx(listed.rows["usd"].sum(), abs=1e-6) and bill.billed == 0
     (line,) = bill.lines.values()
-    assert line.sku == SKU and line.hours == pytest.approx(
-        sum(node.hours for node in listed.nodes.itertuples()), abs=1e-4
-    )
+    assert line.sku == SKU and line.hours == pytest.approx(listed.nodes["hours"].sum(), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["=cmd|'/c calc'!A1", "a\x1b[31mred\nline\ud800 half"])

@@ -1,4 +1,3 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """Commands as people run them on simulated databases, and what an attacker may hand to them."""
 
 import json

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -60,10 +61,6 @@ def scheduler() -> Iterator[BackgroundScheduler]:
         paused.shutdown(wait=False)
 
 
-def no_memory(*_: str) -> list[str]:
-    raise OSError(12, "Cannot allocate memory")
-
-
 # A failure and a kill are tried again; wrong settings (2), nothing to work on (3) and a watch are not.
 @pytest.mark.parametrize(
     ("name", "status", "again"),
@@ -71,7 +68,7 @@ def no_memory(*_: str) -> list[str]:
      ("watch", 1, False)],
 )  # fmt: skip
 def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler, monkeypatch, name, status, again) -> None:
-    schedule = Schedule(scheduler, no_memory)
+    schedule = Schedule(scheduler, Mock(side_effect=OSError(12, "Cannot allocate memory")))
     if status != 1:  # that of a machine without memory
         monkeypatch.setattr(schedule, "_run", lambda _: status)
     jobs = planned(ServeSettings(), BY_NAME)

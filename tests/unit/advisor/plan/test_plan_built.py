@@ -1,5 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
-# pyright: reportOperatorIssue=false
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportOptionalMemberAccess=false
 """Plans of fleets that are built by hand, and of a fleet or a demand that is not today's."""
 
 import json
@@ -321,12 +320,6 @@ def fleet(nodes: list[PlanNode], series: list[PlanSeries], *options: PlanOption,
     return Problem(tuple(nodes), tuple(series), options, more.pop("goal", "cash"), NOW, **more)
 
 
-def planned(problem: Problem) -> Layout:
-    layout = solve(problem, 5.0, time.perf_counter)
-    assert broken_rules(problem, layout) == []
-    return layout
-
-
 def job(name: str, gpus: float, nodes: float) -> PlanSeries:
     hours = np.array([0.0, gpus]), np.array([0.0, nodes])
     return PlanSeries(name, name, "team", "p", "training", True, (), *hours)
@@ -384,7 +377,8 @@ def alike(cores: float) -> Problem:
     ],
 )  # fmt: skip
 def test_a_plan_keeps_the_nodes_that_its_rules_need(problem: Problem, kept: str | int) -> None:
-    layout = planned(problem)
+    layout = solve(problem, 5.0, time.perf_counter)
+    assert broken_rules(problem, layout) == []
     assert layout.kept == set(kept) if isinstance(kept, str) else len(layout.kept) == kept
     # Runs are the scheduler's affair: no replica of a job has a node.
     assert not any(unit.startswith("j") for unit in layout.places)
