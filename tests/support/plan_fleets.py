@@ -64,7 +64,7 @@ def small_problem(seed: int) -> Problem:
     for p, members in problem.pools.items():
         room = sum(n.gpus for n in members if not n.rented) - int(problem.needs[p][0].max())
         reserve[p] = max(min(reserve[p], room), 0)
-    return replace(problem, reserve={p: count if p in problem.pools else 0 for p, count in reserve.items()})
+    return replace(problem, reserve=reserve)
 
 
 def _node(rng: Generator, i: int, pool: int, gpus: list[int], price: np.ndarray, islands: list[int]) -> PlanNode:

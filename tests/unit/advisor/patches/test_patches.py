@@ -399,9 +399,6 @@ def test_manifests_with_a_value_of_another_form_are_patched_or_refused(data: st.
         assert error.remedy
 
 
-Capture = pytest.CaptureFixture[str]
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "chat.yaml").write_text(TWO)
@@ -412,7 +409,7 @@ def patch(place: Path, *words: str) -> int:
     return main(["patch", ID[:6], "--state", str(place / "state.db"), *words])
 
 
-def test_a_patch_is_printed_and_written_once(place: Path, capsys: Capture) -> None:
+def test_a_patch_is_printed_and_written_once(place: Path, capsys) -> None:
     keep(place / "state.db", accepted("move-sku"))
     given = ["--for", "kubernetes", "--manifest", str(place / "chat.yaml")]
     assert patch(place, *given) == 0
@@ -437,7 +434,7 @@ def test_a_patch_is_printed_and_written_once(place: Path, capsys: Capture) -> No
         ("blocked", [], 2, "it is blocked"), ("accepted", ["--manifest", "none"], 2, "Cannot read none"),
     ],
 )  # fmt: skip
-def test_only_what_was_accepted_is_patched(act, words, status: int, says: str, place: Path, capsys: Capture) -> None:
+def test_only_what_was_accepted_is_patched(act, words, status: int, says: str, place: Path, capsys) -> None:
     entry = replace(accepted("move-sku"), **({"snapshot": None} if act == "blocked" else {}))
     keep(place / "state.db", entry if act != "proposed" else replace(entry, events=entry.events[:1]))
     # Long after it was last proposed nothing that was decided on expires.

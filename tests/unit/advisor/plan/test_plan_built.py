@@ -107,10 +107,7 @@ def test_jobs_keep_the_nodes_that_their_peak_needs():
     nodes = [plain_node(f"n{i}") for i in range(1, 4)]
     spans = {1: (START + 86400, START + 3 * 86400), 2: (START + 86400, START + 3 * 86400), 9: (END - 86400, END - 3600)}
     about = {"kind": "training", "series_id": "s-job", "node_sku": PLAIN}
-    runs = [
-        workload("job", (f"n{k % 8}",), id=f"w-job-{k}", start=start, end=end, **about)
-        for k, (start, end) in spans.items()
-    ]
+    runs = [workload("job", (f"n{k % 8}",), id=f"w-job-{k}", start=a, end=b, **about) for k, (a, b) in spans.items()]
     given = verdicts(nodes, runs, uses=[usage(w) for w in runs])
     plan = plan_of(given, goal="nodes")
     assert len(plan.returned) == 1  # two at once in the first week, one of three nodes was never used
@@ -122,9 +119,8 @@ def test_the_host_limits_what_a_node_takes():
     """Two services that use half of the host's cores each and more than a node allows together."""
     given = halves()
     hours = START + 3600.0 * np.arange(1, 336)
-    host = pd.concat(
-        [pd.DataFrame({"node": n, "ts": hours, "cpu_util_mean": 0.5, "mem_used_bytes_max": 1e11}) for n in ("n1", "n2")]
-    )
+    about = {"ts": hours, "cpu_util_mean": 0.5, "mem_used_bytes_max": 1e11}
+    host = pd.concat([pd.DataFrame({"node": node, **about}) for node in ("n1", "n2")])
     light = host.assign(cpu_util_mean=0.1)
     for used, count in ((host, 0), (light, 1), (light.assign(mem_used_bytes_max=1.2e12), 0)):
         plan = planner(given, host=used).plan(PlanRequest(goal="nodes", reserve_nodes=0))
@@ -153,9 +149,8 @@ def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatc
     idle = [bare("n9", i) for i in range(8)]
     given = drawing(verdicts(nodes, [*pair, held], uses=uses, bare_gpus=idle), tokens_a_joule=2.0)
     plan = plan_of(given, reserve_nodes=None)
-    assert [(r.node, r.usd_per_month, r.reason.code) for r in plan.reserve] == [
-        ("n9", pytest.approx(PLAIN_HOUR * MONTH), "plan-reserve")
-    ]
+    kept = ("n9", pytest.approx(PLAIN_HOUR * MONTH), "plan-reserve")
+    assert [(r.node, r.usd_per_month, r.reason.code) for r in plan.reserve] == [kept]
     assert plan.advise_usd_per_month == pytest.approx(planner(given).reasoned.advice.summary.recoverable_usd_per_month)
     total = plan.plan_usd_per_month - plan.combined_usd_per_month + sum(r.usd_per_month for r in plan.reserve)
     total += sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
@@ -254,10 +249,8 @@ def test_a_fleet_or_a_demand_that_is_not_todays(given, change: FleetChange, aske
 
 
 def test_when_the_fleet_runs_out():
-    plan = plan_of(
-        halves(3, "one"), change=FleetChange(growth_per_month=0.10), max_moves=0, exclude=frozenset({"n1", "n2", "n3"})
-    )
-    pool = plan.pools[0]
+    growing, nodes = FleetChange(growth_per_month=0.10), frozenset({"n1", "n2", "n3"})
+    pool = plan_of(halves(3, "one"), change=growing, max_moves=0, exclude=nodes).pools[0]
     assert pool.carries == pytest.approx(3.0)  # 8 of 24 GPUs
     months = math.log(3.0) / math.log(1.10)
     assert pool.runs_out_at == pytest.approx(END + months * MONTH_SECONDS)
