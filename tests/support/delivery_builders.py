@@ -12,7 +12,7 @@ from typing import Any
 from skuwise.advisor.core.incident_types import EventKind, Incident
 from skuwise.advisor.notify.incidents import NotifyRun, key_of, notify
 from skuwise.advisor.notify.routes import ReportSettings, Routes, TeamRoute
-from skuwise.advisor.notify.sending import Carrier, CarrierDownError, Clocks, Tally, send_due
+from skuwise.advisor.notify.sending import Carrier, Clocks, Tally, send_due
 from skuwise.advisor.state import deliveries
 from skuwise.advisor.state.deliveries import Channel, Message, Reply
 from skuwise.advisor.state.file import State
@@ -33,17 +33,13 @@ class KilledError(BaseException):
 
 
 class FakeCarrier(Carrier):
-    """Takes messages in memory, for the recipients that `answer` accepts (None: it does). `down`: why it takes none.
-    `killed`: before it hears the answers to so many messages the sender is killed."""
+    """Takes messages in memory, for the recipients that `answer` accepts (None: it does). `killed`: before it hears the
+    answers to so many messages the sender is killed."""
 
     def __init__(self) -> None:
         self.taken: list[Message] = []
         self.answer: Callable[[str], Reply | None] = lambda _: None
-        self.down, self.killed = "", 0
-
-    def ready(self) -> None:
-        if self.down:
-            raise CarrierDownError(self.down, "Try later.")
+        self.killed = 0
 
     def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
         begin()
@@ -56,11 +52,8 @@ class FakeCarrier(Carrier):
         return reply
 
     def of(self, address: str) -> list[EmailMessage]:
-        """The mails that somebody has."""
-        contents = [
-            message.content for message in self.taken if message.channel == "mail" and message.recipient == address
-        ]
-        return [email.message_from_bytes(content, policy=default_policy) for content in contents]  # type: ignore[misc]
+        mails = [taken for taken in self.taken if (taken.channel, taken.recipient) == ("mail", address)]
+        return [email.message_from_bytes(mail.content, policy=default_policy) for mail in mails]  # type: ignore[misc]
 
     def subjects(self, address: str) -> list[str]:
         return [str(mail["Subject"]) for mail in self.of(address)]
@@ -78,9 +71,7 @@ class Post:
         self, team: str, *to: str, batch: str = WEEK, channel: Channel = "mail", items: tuple[str, ...] = (),
         content: bytes = b"all of it",
     ) -> int:  # fmt: skip
-        messages = [
-            Message(batch, team, channel, recipient, f"<{team}.{recipient}>", "s", content, items) for recipient in to
-        ]
+        messages = [Message(batch, team, channel, who, f"<{team}.{who}>", "s", content, items) for who in to]
         with self.state.writing() as db:
             return deliveries.queue(db, messages, self.at)
 
@@ -125,7 +116,6 @@ class Bench(Post):
         self.watch: dict[str, Any] = {"send": True, **watch}
 
     def add(self, case: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
-        """An incident as it is now, with new events of it."""
         return add(self.state, case, *kinds, at=at)
 
     def run(self) -> NotifyRun:
@@ -133,7 +123,6 @@ class Bench(Post):
         return NotifyRun(self.routes, ReportSettings(), watch, self.state, clocks, self.said.append)
 
     def notify(self) -> Tally:
-        """One pass."""
         return notify(self.run())
 
     def untold(self) -> list[str]:

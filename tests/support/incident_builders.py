@@ -85,10 +85,8 @@ def ended(case: Incident, at: float = MORNING + HOUR) -> Incident:
     return replace(case, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
 
 
-def event(case: Incident, kind: EventKind = "opened", number: int | None = None, at: float = MORNING) -> IncidentEvent:
-    """An event of it; `number` None: 0, 1 or -1 by its kind."""
-    usual = {"opened": 0, "reminded": 1, "resolved": -1}[kind]
-    return IncidentEvent(case.id, kind, usual if number is None else number, at)
+def event(case: Incident, kind: EventKind = "opened", at: float = MORNING) -> IncidentEvent:
+    return IncidentEvent(case.id, kind, {"opened": 0, "reminded": 1, "resolved": -1}[kind], at)
 
 
 def add(state: State, case: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
@@ -108,13 +106,6 @@ class Watch:
     settings: WatchSettings = field(default_factory=WatchSettings)
     incidents: dict[str, Incident] = field(default_factory=dict)
     events: list[IncidentEvent] = field(default_factory=list)
-
-    def known(self) -> tuple[Incident, ...]:
-        """As `state.incidents.current`."""
-        return tuple(
-            incident for incident in self.incidents.values()
-            if incident.resolved_at is None or not incident.resolution_told or incident.resolved_at >= self.now - DAY
-        )  # fmt: skip
 
     def step(self, sightings: Collection[Sighting] = (), **about: Any) -> None:
         """One pass after five minutes."""
@@ -139,7 +130,11 @@ class Watch:
             self.now, self.data, tuple(sightings), frozenset(unknown), frozenset(live),
             held=None if held is None else frozenset(held),
         )  # fmt: skip
-        done = advance(self.known(), looked, self.settings)
+        known = (  # as `state.incidents.current`
+            case for case in self.incidents.values()
+            if case.resolved_at is None or not case.resolution_told or case.resolved_at >= self.now - DAY
+        )  # fmt: skip
+        done = advance(tuple(known), looked, self.settings)
         self.incidents |= {incident.id: incident for incident in done.incidents}
         self.events += done.events
 

@@ -1,73 +1,17 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
-# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
-"""What tests of the ledger share: a fleet whose service moves, and windows and grounds built by hand."""
+"""What tests of the ledger share: recommendations, their grounds and entries built by hand."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
-from skuwise.advisor.core.advice_types import (
-    Advice,
-    Configuration,
-    Fleet,
-    Interval,
-    NodeStanding,
-    Recommendation,
-    Reconciliation,
-    SavingsBaseline,
-    Summary,
-)
-from skuwise.advisor.core.frame import Window
-from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.pipeline import reason_on
-from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot, observation_of
+from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation, SavingsBaseline
+from skuwise.advisor.recommend.progress import Measure, PredictionSnapshot, observation_of
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State, cells
-from skuwise.advisor.state.fleets import StateBeside
 from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
-from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.moves_builders import IB, START
+from skuwise.tests.support.report_fixtures import nothing
 
 DAY = 86400.0
-MOVED = END + 3 * DAY  # the service went to nodes without the fabric then
-SAVING = 2 * (98.32 - 88.488) * 730  # two nodes, list prices, a month
-
-
-def fleet(
-    days: float, moved: float = MOVED, back: float = math.inf, kept: bool = False, beside: StateBeside | None = None
-):
-    """Advice over the 14 days up to `days` after END: a service on n1 and n2 (InfiniBand), on p1 and p2 (without) from
-    `moved` to `back`. `kept`: the nodes that it left stay, and go on reporting."""
-    start, end = START + days * DAY, END + days * DAY
-    runs, nodes = [], []
-    for names, sku, spans in (
-        (("n1", "n2"), IB, ((start, min(moved, end)), (back, end))), (("p1", "p2"), PLAIN, ((moved, min(back, end)),)),
-    ):  # fmt: skip
-        live = [(max(a, start), b) for a, b in spans if b > max(a, start)]
-        runs += [
-            workload("chat", (name,), id=f"w-{name}-{a:.0f}", start=a, end=b, node_sku=sku)
-            for name in names for a, b in live
-        ]  # fmt: skip
-        if live or (kept and sku == IB):
-            last = end if kept or not live else live[-1][1]
-            first = start if sku == IB else live[0][0]
-            hours = (last - first) / 3600
-            seen = {"first_seen": first, "last_seen": last, "hours_observed": hours, "span_hours": (end - first) / 3600}
-            nodes += [node(name, sku, **seen, **({} if sku == IB else {"fabric": None})) for name in names]
-    given_ = verdicts(nodes, runs, uses=[usage(w, u_n=0.2) for w in runs if w.end - w.start >= 3600])
-    return reason_on(
-        replace(given_, window=Window(start, end)), rulebook(catalog()), end, 1,
-        decisions=ledger.decisions_of(beside.entries() if beside else (), end),
-        source={"kind": "sqlite", "databases": ["fleet.db"]},
-    ).advice  # fmt: skip
-
-
-def seen(runs, nodes=(), end=END, start=START, proposed=(), source="fleet.db") -> Observation:
-    stands_ = {
-        name: NodeStanding(name, IB, "H100-SXM5", 8, "eastus", 98.32, (end - start) / 3600, start, last)
-        for name, last in nodes
-    }
-    return Observation(start, end, source, tuple(runs), stands_, frozenset(proposed), frozenset(proposed))
 
 
 def ground(**changes) -> PredictionSnapshot:
@@ -126,9 +70,8 @@ def decide(path: Path, id_: str, act: ledger.Act, at: float, **event) -> None:
 
 def advice_with(*made: Recommendation, end: float) -> Advice:
     """Advice over 14 days of an empty fleet that recommends these."""
-    summary = Summary(0, 0.0, None, None, None, Reconciliation(*[None] * 7))
     source = {"kind": "sqlite", "databases": ["fleet.db"]}
-    return Advice(end, end - 14 * DAY, end, source, summary, (), (), (), made)
+    return replace(nothing(end=end), start=end - 14 * DAY, source=source, recommendations=made)
 
 
 def propose(path: Path, *made: Recommendation, now: float, end: float | None = None) -> int:
@@ -136,17 +79,3 @@ def propose(path: Path, *made: Recommendation, now: float, end: float | None = N
     with State(path).writing() as db:
         advice = advice_with(*made, end=now if end is None else end)
         return ledger.note(db, advice, observation_of(advice), now)
-
-
-def one_node_fleet(end: float, days: float = 1.0) -> Fleet:
-    """Who a ledger is of: one node, seen for so many days."""
-    return Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
-                 end - days * DAY, end)  # fmt: skip
-
-
-L40S = Configuration("L40S", "azure/other", 16)
-RATIO = Interval(0.8, 1.0, 1.25)
-
-
-def moved_run(**features: float) -> WorkloadVerdict:
-    return workload("chat", ("p1",), start=END - 4 * DAY, gpu_sku="L40S", node_sku="azure/other", features=features)

@@ -4,7 +4,6 @@ import asyncio
 import email
 import logging
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+from skuwise.tests.support.prometheus_engines import free_port
 
 logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd warns of its own
 USER, PASSWORD = "skuwise", "hunter2-not-in-any-log"
@@ -26,16 +27,10 @@ class Received:
 
     sender: str
     to: tuple[str, ...]
-    content: bytes
+    message: EmailMessage
     encrypted: bool
     user: str | None
     hello: str  # what the client called itself
-
-    @property
-    def message(self) -> EmailMessage:
-        result = email.message_from_bytes(self.content, policy=default_policy)
-        assert isinstance(result, EmailMessage)
-        return result
 
 
 @dataclass
@@ -50,50 +45,55 @@ class Behaviour:
     connections: int = 0
 
 
-class _Handler:
-    def __init__(self, behaviour: Behaviour, received: list[Received]) -> None:
-        self.behaviour = behaviour
-        self.received = received
+@dataclass
+class MailServer:
+    """A server that runs. `received`: what it accepted, in order."""
 
-    async def handle_MAIL(
-        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
-    ) -> str:
+    port: int
+    ca_file: Path
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    received: list[Received] = field(default_factory=list)
+
+    async def handle_MAIL(self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: Any):
         if self.behaviour.mail is None:
             envelope.mail_from = address
         return self.behaviour.mail or "250 OK"
 
-    async def handle_RCPT(
-        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
-    ) -> str:
+    async def handle_RCPT(self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: Any):
         answer = self.behaviour.rcpt(address)
         if answer is None:
             envelope.rcpt_tos.append(address)
         return answer or "250 OK"
 
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope):
         self.behaviour.messages += 1
         user = session.auth_data.login.decode() if isinstance(session.auth_data, LoginPassword) else None
-        content = envelope.content
-        assert isinstance(content, bytes) and server.transport is not None
+        assert isinstance(envelope.content, bytes) and server.transport is not None
         encrypted = server.transport.get_extra_info("ssl_object") is not None
+        message = email.message_from_bytes(envelope.content, policy=default_policy)
         sender, to = str(envelope.mail_from), tuple(envelope.rcpt_tos)
-        self.received.append(Received(sender, to, content, encrypted, user, str(session.host_name)))
+        self.received.append(Received(sender, to, message, encrypted, user, str(session.host_name)))  # type: ignore[arg-type]
         return "250 accepted"
 
 
-class _Server(SMTP):
+class _Connection(SMTP):
     """Stalls and drops: what a handler cannot do."""
 
-    behaviour: Behaviour
+    event_handler: MailServer
+
+    def __init__(self, server: MailServer, **options: Any) -> None:
+        super().__init__(server, **options)
+        server.behaviour.connections += 1
 
     async def _call_handler_hook(self, command: str, *args: Any) -> Any:
-        if self.behaviour.stall_at == command:
+        if self.event_handler.behaviour.stall_at == command:
             await asyncio.sleep(3600)
         return await super()._call_handler_hook(command, *args)
 
     async def smtp_DATA(self, arg: str) -> None:
-        if self.behaviour.messages + 1 in self.behaviour.drop_in_data:
-            self.behaviour.messages += 1
+        behaviour = self.event_handler.behaviour
+        if behaviour.messages + 1 in behaviour.drop_in_data:
+            behaviour.messages += 1
             await self.push("354 go on")
             await self._reader.readline()
             assert isinstance(self.transport, asyncio.Transport)
@@ -102,55 +102,31 @@ class _Server(SMTP):
         await super().smtp_DATA(arg)
 
 
-@dataclass
-class MailServer:
-    """A server that runs. `received`: what it accepted, in order."""
+class _Listener(Controller):
+    def factory(self) -> SMTP:
+        return _Connection(self.handler, loop=self.loop, **self.SMTP_kwargs)
 
-    port: int
-    behaviour: Behaviour
-    received: list[Received]
-    ca_file: Path
+
+def _authenticate(_server: SMTP, _session: Session, _envelope: Envelope, _mechanism: str, data: Any) -> AuthResult:
+    right = isinstance(data, LoginPassword) and (data.login, data.password) == (USER.encode(), PASSWORD.encode())
+    return AuthResult(success=right, handled=False, auth_data=data)
 
 
 @contextmanager
 def mail_server(folder: Path, *, security: str = "starttls", auth: bool = True) -> Iterator[MailServer]:
     """A server with a certificate for localhost; `security`: starttls, tls or none; `auth`: nothing without a login."""
-    ca = trustme.CA()
-    ca_file = folder / "ca.pem"
-    ca.cert_pem.write_to_path(str(ca_file))
+    ca, server, starttls = trustme.CA(), MailServer(free_port(), folder / "ca.pem"), security == "starttls"
+    ca.cert_pem.write_to_path(str(server.ca_file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
-    behaviour, received = Behaviour(), []
-
-    def authenticate(server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
-        right = isinstance(data, LoginPassword) and (data.login, data.password) == (USER.encode(), PASSWORD.encode())
-        return AuthResult(success=right, handled=False, auth_data=data)
-
-    loop = asyncio.new_event_loop()
-    handler = _Handler(behaviour, received)
-
-    def connection() -> SMTP:
-        behaviour.connections += 1
-        server = _Server(
-            handler, loop=loop, hostname="mail.test", authenticator=authenticate if auth else None, auth_required=auth,
-            auth_require_tls=security == "starttls", require_starttls=security == "starttls",
-            tls_context=context if security == "starttls" else None,
-        )  # fmt: skip
-        server.behaviour = behaviour
-        return server
-
-    listening = loop.run_until_complete(
-        loop.create_server(connection, "127.0.0.1", 0, ssl=context if security == "tls" else None)
-    )
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    listener = _Listener(
+        server, "127.0.0.1", server.port, server_hostname="mail.test", authenticator=_authenticate if auth else None,
+        auth_required=auth, auth_require_tls=starttls, require_starttls=starttls,
+        tls_context=context if starttls else None, ssl_context=context if security == "tls" else None,
+    )  # fmt: skip
+    listener.start()
+    server.behaviour.connections = 0  # without that of the start
     try:
-        yield MailServer(listening.sockets[0].getsockname()[1], behaviour, received, ca_file)
+        yield server
     finally:
-        loop.call_soon_threadsafe(listening.close)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
+        listener.stop()

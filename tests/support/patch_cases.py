@@ -5,7 +5,7 @@ from pathlib import Path
 
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.patches.build import patch_for
-from skuwise.advisor.patches.change import GivenFile, Patch, Target
+from skuwise.advisor.patches.change import GivenFile, Target
 from skuwise.advisor.recommend.progress import Measure, WorkloadAddress
 from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
 from skuwise.tests.support.ledger_builders import entry_of, ground, recommendation
@@ -16,7 +16,7 @@ ID = "r-0123456789ab"
 H100 = Configuration("H100-SXM5", IB, 16)
 SERVICE = WorkloadAddress("kubernetes", "chat", "llm", "Deployment", account="nlp", container="server", replicas=2)
 
-# Action -> what its prediction rests on, beside the common part.
+# Action -> what its prediction rests on, beside the common part; nothing for others.
 GROUNDS = {
     "move-sku": {"target": Configuration("H100-SXM5", PLAIN, 16)},
     "swap-placement": {
@@ -32,27 +32,22 @@ GROUNDS = {
         "series_id": None, "address": None, "nodes": (), "target": replace(H100, gpu_count=8),
         "yardstick": SavingsBaseline(nodes=("n1", "n2"), freed=("n2",)),
     },
-    "schedule-off": {},
     "rest-clocks": {"yardstick": SavingsBaseline(rest_watts=70.0)},
     "lower-clock": {
         "yardstick": SavingsBaseline(clock_share=0.8), "before": Measure(16.0, 11_680.0, clock_ratio=1.0),
     },
-    "power-cap": {},
-    "fix-first": {},
 }  # fmt: skip
 
 
 def accepted(action: str, about: str = "chat", text: str = "What was measured.", **changes) -> LedgerEntry:
     """A recommendation as the ledger has it after it was accepted. `changes`: of its ground."""
-    snapshot = ground(**{"target": H100, "address": SERVICE, **GROUNDS[action], **changes})
+    snapshot = ground(**{"target": H100, "address": SERVICE, **GROUNDS.get(action, {}), **changes})
     events = (LedgerEvent("proposed", NOW - 60, "skuwise"), LedgerEvent("accepted", NOW, "ann"))
     made = recommendation(ID, action=action, text=text)
     return entry_of(made, *events, snapshot=snapshot, about=about, at=NOW - 60)
 
 
-def patch_of(
-    action: str, target: Target, *manifest: tuple[str, str], entry: LedgerEntry | None = None, **typed
-) -> Patch:
+def patch_of(action: str, target: Target, *manifest: tuple[str, str], entry: LedgerEntry | None = None, **typed):
     """A patch as the command makes it. `manifest`: name and text; `typed`: what is asked on the command line."""
     for name, text in manifest:
         typed["manifest"] = GivenFile(Path("/srv") / name, text.encode("utf-8", "surrogatepass"))

@@ -3,17 +3,12 @@
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment
-metadata:
-  name: chat
-  namespace: llm
-  labels: {app: chat}
+metadata: {name: chat, namespace: llm, labels: {app: chat}}
 spec:
   replicas: REPLICAS
-  selector:
-    matchLabels: {app: chat}
+  selector: {matchLabels: {app: chat}}
   template:
-    metadata:
-      labels: {app: chat}
+    metadata: {labels: {app: chat}}
     spec:
       nodeSelector:
         node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5

@@ -2,24 +2,26 @@
 jobs; changes; what is held, full, rented, or beyond its limits."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.random import Generator
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.plan.build import as_today
-from skuwise.advisor.plan.problem import FOREVER, GOALS, Goal, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
+from skuwise.advisor.plan.problem import FOREVER, GOALS, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
 
 NOW = 1_790_000_000.0
 HELD = CodedText("drained", "drained")
 FIXED = CodedText("fixed", "it may not move")
 
 
-def random_problem(
-    seed: int, *, nodes: int = 20, series: int = 30, pools: int = 3, goal: Goal = "cash", hours: int = 168,
-    max_moves: int | None = None,
-) -> Problem:  # fmt: skip
-    """A fleet as it could be, also the rare: nodes beyond their limits, units on two nodes, exclusions."""
+def small_problem(seed: int) -> Problem:
+    """A fleet of 4 to 14 nodes with any goal, sometimes with few moves allowed; also the rare: nodes beyond their
+    limits, units on two nodes, exclusions."""
+    rng = np.random.default_rng([seed, 1])
+    nodes = int(rng.integers(4, 15))
+    series, pools, hours = int(rng.integers(nodes // 2, nodes * 2)), int(rng.integers(1, 4)), 48
+    goal, max_moves = GOALS[int(rng.integers(4))], int(rng.integers(0, 6)) if rng.random() < 0.3 else None
     rng = np.random.default_rng(seed)
     gpus = [int(rng.choice([4, 8, 8, 8])) for _ in range(pools)]
     price = rng.uniform(5, 90, pools)
@@ -59,26 +61,13 @@ def random_problem(
         fixed_gpus={n.name: 1 for n in made if free[n.name] > 0 and rng.random() < 0.05},
     )  # fmt: skip
     problem, _ = as_today(problem)
-    room = {
-        p: sum(n.gpus for n in nodes_of if not n.rented) - int(problem.needs[p][0].max())
-        for p, nodes_of in problem.pools.items()
-    }
-    return replace(problem, reserve={p: max(min(count, room.get(p, 0)), 0) for p, count in reserve.items()})
+    for p, members in problem.pools.items():
+        room = sum(n.gpus for n in members if not n.rented) - int(problem.needs[p][0].max())
+        reserve[p] = max(min(reserve[p], room), 0)
+    return replace(problem, reserve=reserve)
 
 
-def small_problem(seed: int) -> Problem:
-    """A fleet of 4 to 14 nodes with any goal, sometimes with few moves allowed."""
-    rng = np.random.default_rng([seed, 1])
-    nodes = int(rng.integers(4, 15))
-    return random_problem(
-        seed, nodes=nodes, series=int(rng.integers(nodes // 2, nodes * 2)), pools=int(rng.integers(1, 4)),
-        goal=GOALS[int(rng.integers(4))], hours=48, max_moves=int(rng.integers(0, 6)) if rng.random() < 0.3 else None,
-    )  # fmt: skip
-
-
-def _node(
-    rng: np.random.Generator, i: int, pool: int, gpus: Sequence[int], price: np.ndarray, islands: Sequence[int]
-) -> PlanNode:
+def _node(rng: Generator, i: int, pool: int, gpus: list[int], price: np.ndarray, islands: list[int]) -> PlanNode:
     bound = rng.choice(4, p=[0.6, 0.2, 0.1, 0.1])
     size = gpus[pool]
     return PlanNode(
@@ -92,9 +81,7 @@ def _node(
     )  # fmt: skip
 
 
-def _owned(
-    rng: np.random.Generator, nodes: Sequence[PlanNode], series: Sequence[PlanSeries], apart: bool
-) -> list[PlanNode]:
+def _owned(rng: Generator, nodes: list[PlanNode], series: list[PlanSeries], apart: bool) -> list[PlanNode]:
     """Where tenants are kept apart: nodes of several take only theirs, a few none."""
     present: dict[str, set[str]] = defaultdict(set)
     for s in series:
@@ -102,14 +89,13 @@ def _owned(
             present[name].add(s.tenant)
     out = []
     for n in nodes:
-        teams = (
-            frozenset[str]() if rng.random() < 0.1 else frozenset(present[n.name]) if len(present[n.name]) > 1 else None
-        )
+        there = frozenset(present[n.name])
+        teams = frozenset[str]() if rng.random() < 0.1 else there if len(there) > 1 else None
         out.append(replace(n, tenants=teams) if apart else n)
     return out
 
 
-def _job(rng: np.random.Generator, i: int, pool: int, size: int, hours: int) -> PlanSeries:
+def _job(rng: Generator, i: int, pool: int, size: int, hours: int) -> PlanSeries:
     held = np.where(rng.random(hours) < 0.3, float(rng.integers(1, 9)), 0.0)
     team = f"t{int(rng.integers(4))}"
     return PlanSeries(
@@ -117,7 +103,7 @@ def _job(rng: np.random.Generator, i: int, pool: int, size: int, hours: int) -> 
     )  # fmt: skip
 
 
-def _job_options(rng: np.random.Generator, i: int, job: PlanSeries, gpus: Sequence[int]) -> list[PlanOption]:
+def _job_options(rng: Generator, i: int, job: PlanSeries, gpus: list[int]) -> list[PlanOption]:
     """Fewer GPUs where it is, or other nodes: of each as a whole all its GPUs, fewer, or none."""
     if rng.random() < 0.8:
         return []
@@ -129,10 +115,7 @@ def _job_options(rng: np.random.Generator, i: int, job: PlanSeries, gpus: Sequen
     return [PlanOption(f"r{i}j", job.id, "move-sku", f"p{to}", 1, gpus[to], "low", 1.2, node_gpus=node_gpus)]
 
 
-def _service(
-    rng: np.random.Generator, i: int, home: Sequence[PlanNode], free: dict[str, int],
-    hours: int,
-) -> PlanSeries | None:  # fmt: skip
+def _service(rng: Generator, i: int, home: list[PlanNode], free: dict[str, int], hours: int) -> PlanSeries | None:
     team, linked = f"t{int(rng.integers(4))}", bool(rng.random() < 0.4)
     size = int(rng.choice([1, 2, 3, 4, 8], p=[0.6, 0.15, 0.05, 0.1, 0.1]))
     units: list[PlanUnit] = []
@@ -160,7 +143,7 @@ def _service(
     )  # fmt: skip
 
 
-def _options(rng: np.random.Generator, i: int, service: PlanSeries, pools: int) -> list[PlanOption]:
+def _options(rng: Generator, i: int, service: PlanSeries, pools: int) -> list[PlanOption]:
     made: list[PlanOption] = []
     each = max(service.units[0].gpu_count, 1)
     if rng.random() < 0.15:
@@ -169,11 +152,7 @@ def _options(rng: np.random.Generator, i: int, service: PlanSeries, pools: int) 
         keep = int(rng.integers(1, len(service.units)))
         made.append(PlanOption(f"r{i}a", service.id, "reduce-gpus", service.pool, keep, each, "low"))
     if rng.random() < 0.2:
-        made.append(
-            PlanOption(
-                f"r{i}c", service.id, "move-sku", f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4),
-                "low", 0.8, False, 1.0, 10e9, energy_kwh_per_month=float(rng.normal(50, 50)),
-                linked=bool(rng.random() < 0.3),
-            )
-        )  # fmt: skip
+        about = f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4), "low", 0.8, False, 1.0, 10e9
+        energy, linked = float(rng.normal(50, 50)), bool(rng.random() < 0.3)
+        made.append(PlanOption(f"r{i}c", service.id, "move-sku", *about, energy_kwh_per_month=energy, linked=linked))
     return made

@@ -116,9 +116,8 @@ def reading(
         for (node, n), place in places.items()
     )
     last = {name: max((g.last_seen or 0.0 for g in gpus if g.node == name), default=0.0) for name in names}
-    recent_nodes = tuple(
-        RecentNode(name, "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8, last_seen=last[name]) for name in names
-    )
+    about = "aws/p5.48xlarge", 6.88, "list price, 2026-11-01", 8
+    recent_nodes = tuple(RecentNode(name, *about, last_seen=last[name]) for name in names)
     holders = Counter(gpu for work in works for gpu in work.gpus)
     holds = tuple(
         Hold(
@@ -136,21 +135,16 @@ def reading(
         now, gpus, recent_nodes, holds, SPANS, measures(courses, gpu_names), measures(host, tuple(QUIET_HOST)),
         measures(service, ("requests_running", "requests_waiting", "tokens_per_second")),
         Fleet(
-            ", ".join(names), simulated=False, match=(), clusters=frozenset(),
-            members={gpu.uuid: gpu.node for gpu in gpus}, nodes=frozenset(names), sources=frozenset({"nodes"}),
-            server="", labels={}, start=END - MINUTES * 60.0, end=END,
+            ", ".join(names), False, (), frozenset(), {gpu.uuid: gpu.node for gpu in gpus}, frozenset(names),
+            frozenset({"nodes"}), "", {}, END - MINUTES * 60.0, END,
         ),
     )  # fmt: skip
 
 
 def _last(course: Course) -> float | None:
     """The end of the newest minute with data."""
-    at = END
-    for minutes, values in reversed(course):
-        if np.isfinite(values.get("observed", np.nan)):
-            return at
-        at -= minutes * 60.0
-    return None
+    observed = np.flatnonzero(np.isfinite(laid(course, ["observed"])["observed"]))
+    return END - 60.0 * (MINUTES - 1 - observed[-1]) if len(observed) else None
 
 
 def eight(node: str = "n1") -> list[tuple[str, int]]:

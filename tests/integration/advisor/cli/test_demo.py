@@ -15,7 +15,6 @@ import pytest
 from skuwise.advisor.demo import simulate
 from skuwise.tests.support.pasted_commands import commands_in, paste
 
-PICTURE = "docs/demo.svg"
 PLAIN = {"LC_ALL": "C", "LANG": "C", "NO_COLOR": "1", "PYTHONUTF8": "0"}
 
 
@@ -32,12 +31,6 @@ def demo(*arguments: str, folder: Path, file_bytes: int | None = None) -> subpro
     )  # fmt: skip
 
 
-def pasteable(text: str) -> list[str]:
-    """The commands of a text: from each line after one that introduces it, its continuation lines joined."""
-    joined = text.replace("\\\n", " ")
-    return [line.strip() for line in joined.splitlines() if " explain " in line or " advise " in line]
-
-
 def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_weeks(tmp_path: Path) -> None:
     done = demo("--dir", "out of the box", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -48,10 +41,10 @@ def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_w
     mail = email.message_from_bytes((folder / "mail" / "fleet.eml").read_bytes(), policy=default)
     body = mail.get_body(("plain",))
     assert body is not None
-    text = re.sub(r"\\\r?\n", "", body.get_content())  # a long command goes on in the next line, as in a shell
+    text = body.get_content()
     assert "nothing to compare with" not in text and "Changes since last week" in text
-    printed, mailed = pasteable(done.stdout), pasteable(text)
-    assert len(printed) == 2 and len(mailed) >= 2
+    printed, mailed = commands_in(done.stdout), commands_in(text.replace("\r\n", "\n"))
+    assert len(printed) >= 2 and len(mailed) >= 2
     for command in (*printed, mailed[0]):
         again = paste(command, tmp_path)
         assert again.returncode == 0, (command, again.stderr)
@@ -63,9 +56,8 @@ def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
     root = Path(__file__).parents[4]
     assert "](docs/demo.svg)" in (root / "README.md").read_text()
     of_line: dict[float, str] = {}
-    for y, text in re.findall(
-        r'<text class="skuwise-r\d+"[^>]* y="([^"]*)"[^>]*>([^<]*)<', (root / PICTURE).read_text()
-    ):
+    drawing = (root / "docs/demo.svg").read_text()
+    for y, text in re.findall(r'<text class="skuwise-r\d+"[^>]* y="([^"]*)"[^>]*>([^<]*)<', drawing):
         of_line[float(y)] = of_line.get(float(y), "") + unescape(text).replace("\xa0", " ")
     drawn = [of_line[y].strip() for y in sorted(of_line) if of_line[y].strip()]
     tool = runpy.run_path(str(root / "docs/tools/picture.py"))
@@ -74,9 +66,8 @@ def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
 
 def test_a_full_disk_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
     done = demo("--dir", "demo", folder=tmp_path, file_bytes=400_000)
-    assert (
-        done.returncode == 1 and "Traceback" not in done.stderr and done.stderr.splitlines()[-1].startswith("skuwise")
-    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("skuwise")
 
 
 def test_a_folder_that_cannot_be_made_or_that_holds_a_demo_is_an_error_with_a_remedy(tmp_path: Path) -> None:
@@ -88,18 +79,16 @@ def test_a_folder_that_cannot_be_made_or_that_holds_a_demo_is_an_error_with_a_re
     assert twice.returncode == 2 and "already exists" in twice.stderr and "--dir" in twice.stderr
 
 
-END = 1_790_000_000.0 // 3600 * 3600
-# A folder and a file that a shell would take apart; prices, rules and a ledger of one's own beside them.
-FOLDER = "fleet of 'a' site"
-# A command that is named where no source is known: it is to be run with one. What a source is called.
+# Commands that are named where no source is known: they are to be run with one.
 NAMES = ("skuwise advise", "skuwise agent")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("pasted") / FOLDER
+    """Its name and the file's are ones that a shell would take apart; rules of one's own lie beside."""
+    place = tmp_path_factory.mktemp("pasted") / "fleet of 'a' site"
     place.mkdir()
-    simulate("founding", place / "a fleet.db", days=3, until=END)
+    simulate("founding", place / "a fleet.db", days=3, until=1_789_999_200.0)
     (place / "rules").mkdir()
     return place
 
@@ -146,9 +135,8 @@ def test_every_command_of_advise_runs(advised: list[str], folder: Path) -> None:
         ("ledger list --ledger none.db", (3,), 0), ("skus show H1000000", (2,), 0),
     ],
 )  # fmt: skip
-def test_every_command_of_output_and_errors_runs(
-    words: str, statuses: tuple[int, ...], least: int, advised: list[str], folder: Path
-) -> None:
+@pytest.mark.usefixtures("advised")
+def test_every_command_of_output_and_errors_runs(words: str, statuses: tuple[int], least: int, folder: Path) -> None:
     commands = printed(f"skuwise {words}", folder, *statuses)
     assert len(commands) >= least, commands
     for command in commands[:4]:

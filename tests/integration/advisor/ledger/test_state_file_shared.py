@@ -1,7 +1,5 @@
 """One state file of several processes, and one on a full disk."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 import signal
@@ -12,18 +10,11 @@ from typing import Any
 
 from skuwise.advisor.state.fleets import StateBeside
 from skuwise.rules.base.errors import SkuwiseError
-from skuwise.tests.support.ledger_builders import (
-    advice_with,
-    decide,
-    kept,
-    one_node_fleet,
-    propose,
-    recommendation,
-)
+from skuwise.tests.support.ledger_builders import advice_with, decide, kept, propose, recommendation
+from skuwise.tests.support.report_fixtures import IDENTITY
 
 NOW = 1_790_000_000.0
-MOVE, FLEET = recommendation(), one_node_fleet(NOW)
-Answers = multiprocessing.Queue
+MOVE, FLEET = recommendation(), replace(IDENTITY, start=NOW - 86400.0, end=NOW)
 
 
 def in_processes(target: Callable[..., None], *arguments: tuple[Any, ...]) -> list[Any]:
@@ -39,7 +30,7 @@ def in_processes(target: Callable[..., None], *arguments: tuple[Any, ...]) -> li
     return received
 
 
-def advise(folder: Path, who: str, answers: Answers[list[str]]) -> None:
+def advise(folder: Path, who: str, answers: Any) -> None:
     said: list[str] = []
     try:
         for n in range(6):
@@ -63,7 +54,7 @@ def test_several_advisors_begin_one_file_and_lose_nothing(tmp_path: Path) -> Non
     assert [sum(e.by == who for e in entries[MOVE.id].events) for who in names] == [6, 6, 6]
 
 
-def fill(path: Path, limit: int, answers: Answers[str]) -> None:
+def fill(path: Path, limit: int, answers: Any) -> None:
     """Write to files that may not grow beyond `limit` bytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

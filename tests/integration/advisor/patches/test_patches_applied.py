@@ -119,9 +119,7 @@ def applied(text: bytes, change: str, folder: Path) -> bytes:
         ("rest-clocks", {}, BATCH_SCRIPT, "#SBATCH --export=ALL,CUDA_DISABLE_PERF_BOOST=1"),
     ],
 )
-def test_a_batch_script_is_changed_and_undone(
-    action: str, asked: dict, script: str, wanted: str, newline: str, tmp_path: Path
-) -> None:
+def test_a_batch_script_is_changed_and_undone(action, asked, script: str, wanted, newline, tmp_path: Path) -> None:
     text = script.replace("\n", newline).encode()
     made = patch_of(action, "slurm", ("job.sh", text.decode()), **asked)
     after = applied(text, made.patch.text, tmp_path)

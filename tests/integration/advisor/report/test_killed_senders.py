@@ -55,9 +55,7 @@ def home(folder: Path, port: int, to: list[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("command", ["watch --once --until 2026-11-23T01:00:00Z", "report --send --week 2026-11-16"])
-def test_a_killed_command_loses_nothing_and_sends_nothing_a_third_time(
-    tmp_path: Path, fleet: Path, command: str
-) -> None:
+def test_a_killed_command_loses_nothing_and_sends_nothing_thrice(tmp_path: Path, fleet: Path, command: str) -> None:
     chance, killed, rounds, longest_seconds = random.Random(11), 0, 0, 3.0
     with mail_server(tmp_path) as server:
         while killed < KILLS:

@@ -17,17 +17,10 @@ from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_s
 from skuwise.tests.support.webhook_receiver import Receiver, webhook_receiver
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailServer]:
-    with mail_server(tmp_path_factory.mktemp("mail")) as server:
-        yield server
-
-
 @pytest.fixture
-def server(running: MailServer) -> MailServer:
-    running.received.clear()
-    running.behaviour.__init__()
-    return running
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailServer]:
+    with mail_server(tmp_path_factory.mktemp("mail")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -37,8 +30,6 @@ def hook() -> Iterator[Receiver]:
 
 
 class Desk(Post):
-    """A state file and the way to one server."""
-
     def __init__(self, folder: Path, server: MailServer, **changes: object) -> None:
         super().__init__(folder)
         self.password = PASSWORD
@@ -132,15 +123,13 @@ def test_recipients_are_answered_one_by_one(tmp_path: Path, server: MailServer) 
 
 
 @pytest.mark.parametrize(("dropped", "sent", "tries"), [({2}, 4, 5), ({1, 2, 3, 4, 5}, 0, 3)])
-def test_a_connection_that_is_dropped_costs_the_others_nothing_unless_all_are(
-    tmp_path: Path, server: MailServer, dropped: set[int], sent: int, tries: int
-) -> None:
+def test_a_dropped_connection_costs_the_others_nothing_unless_all_are(tmp_path, server, dropped, sent, tries) -> None:
     desk = Desk(tmp_path, server)
     desk.mail("search", *(f"{n}@example.org" for n in range(5)))
     server.behaviour.drop_in_data = dropped
     tally = desk.send()
     assert (tally.sent, tally.waiting, sum(n for (n,) in desk.rows("attempts"))) == (sent, 5 - sent, tries)  # type: ignore[misc]
-    assert [("breaks every connection" in str(skuwise_error)) for skuwise_error in tally.down] == [True] * (sent == 0)
+    assert [("breaks every connection" in str(error)) for error in tally.down] == [True] * (sent == 0)
     server.behaviour.drop_in_data = set()
     desk.live(FIRST_PAUSE_SECONDS)
     assert desk.send().waiting == 0 and len(server.received) == 5

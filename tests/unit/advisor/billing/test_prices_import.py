@@ -1,4 +1,3 @@
-# pyright: reportOptionalMemberAccess=false
 """Exports of charges: FOCUS and AWS' report read row by row, prices that --prices reads, and an honest remainder."""
 
 import csv

@@ -155,12 +155,8 @@ DAY = 86400.0
 NOW, KEEP = card().end + HOUR, 30 * DAY
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> State:
-    return State(tmp_path / "fleet.db")
-
-
-def test_cards_of_finished_jobs_come_back_as_they_were(state: State) -> None:
+def test_cards_of_finished_jobs_come_back_as_they_were(tmp_path: Path) -> None:
+    state = State(tmp_path / "fleet.db")
     # Not what runs, and not what a clock that is ahead has dated.
     others = [card(id="w-r", state="running"), card(id="w-u", state="unknown"), card(id="w-2", end=NOW + 9 * DAY)]
     odd = replace(hostile(), id="w-odd", name="\udc80", series_id="s-2")
@@ -177,8 +173,8 @@ def test_cards_of_finished_jobs_come_back_as_they_were(state: State) -> None:
         assert named(db, "1f2") == named(db, "gpu-001") == named(db, "") == ()
 
 
-def test_the_card_of_more_of_a_jobs_life_stays_for_as_long_as_cards_are_kept(state: State) -> None:
-    with state.writing() as db:
+def test_the_card_of_more_of_a_jobs_life_stays_for_as_long_as_cards_are_kept(tmp_path: Path) -> None:
+    with State(tmp_path / "fleet.db").writing() as db:
         assert keep(db, [card()], NOW, KEEP) == 1
         assert keep(db, [card(gpu_hours=4.0)], NOW + DAY, KEEP) == 0
         (kept,) = named(db, "4711")

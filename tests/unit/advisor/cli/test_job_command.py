@@ -11,25 +11,22 @@ from skuwise.advisor.cards import reading
 from skuwise.advisor.cards.reading import CardsRead
 from skuwise.advisor.cli import job
 from skuwise.advisor.cli.options import RulebookOptions
-from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.card_types import Card
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.tests.support.card_cases import HOUR, card
+from skuwise.tests.support.report_fixtures import IDENTITY
 from skuwise.tests.support.schemas import validate
 
 NOW = card().end + HOUR
 DB = ("--db", "nodes")
-FLEET = Fleet(
-    "eu", False, (), frozenset({"eu"}), {"GPU-1": "gpu-001"}, frozenset({"gpu-001"}), frozenset({"nodes"}), "", {},
-    card().start, NOW,
-)  # fmt: skip
+FLEET = replace(IDENTITY, clusters=frozenset({"eu"}), start=card().start, end=NOW)
 
 
 class Reading:
     """The cards of a source."""
 
-    def __init__(self, *cards: Card, fleet: Fleet = FLEET) -> None:
+    def __init__(self, *cards: Card, fleet=FLEET) -> None:
         self.every, self.fleet = cards, fleet
 
     def card(self, asked: str) -> CardsRead:
@@ -53,13 +50,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state/skuwise"
 
 
+COMPACT = "SKW1:w=1f2e3d4c5b6a7988,"
+
+
 @pytest.mark.parametrize(
     ("form", "words"),
-    [
-        ("table", "Next step"), ("markdown", "Next step: "), ("html", "Next step: "),
-        ("admin-comment", "SKW1:w=1f2e3d4c5b6a7988,"),
-    ],
-)  # fmt: skip
+    {"table": "Next step", "markdown": "Next step: ", "html": "Next step: ", "admin-comment": COMPACT}.items(),
+)
 def test_a_card_is_printed_in_each_format(form: str, words: str, capsys) -> None:
     assert main(["job", "4711", *DB, "--format", form]) == 0
     assert words in capsys.readouterr().out

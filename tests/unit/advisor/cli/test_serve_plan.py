@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -19,14 +20,11 @@ BY_FILE = ReportSettings(db=(Path("/a.db"),))
 SERVED = ServeSettings(
     spread_seconds=0, snapshot_db=Path("/a.db"), snapshot_folder=Path("/copies"), listen=Address("127.0.0.1", 9478),
 )  # fmt: skip
-SLURM = SlurmImportSettings(jobs=Path("/jobs.txt"), scheduled=True)
+NO_SLURM, SLURM = SlurmImportSettings(), SlurmImportSettings(jobs=Path("/jobs.txt"), scheduled=True)
 
 
-def planned(
-    settings: ServeSettings, report: ReportSettings, slurm: SlurmImportSettings | None = None
-) -> dict[str, Job]:
-    watch = WatchSettings(every_seconds=120)
-    jobs = scheduled_jobs(settings, report, slurm or SlurmImportSettings(), watch, Path("/advice.json"))
+def planned(settings: ServeSettings, report: ReportSettings, slurm=NO_SLURM) -> dict[str, Job]:
+    jobs = scheduled_jobs(settings, report, slurm, WatchSettings(every_seconds=120), Path("/advice.json"))
     return {job.name: job for job in jobs}
 
 
@@ -48,9 +46,9 @@ def test_what_is_run_and_when() -> None:
     assert planned(SERVED, BY_FILE)["advice"].arguments[1:3] == ("--db", "/a.db")
     assert set(planned(ServeSettings(watch=False), BY_FILE)) == {"report"}
     assert planned(ServeSettings(), BY_NAME)["advice"].arguments[-1] == "/dev/null"
-    for settings, slurm in ((ServeSettings(), None), (SERVED, SlurmImportSettings(scheduled=True))):
+    for settings, slurm in ((ServeSettings(), False), (SERVED, True)):
         with pytest.raises(UsageError):
-            planned(settings, ReportSettings(), slurm)
+            planned(settings, ReportSettings(), SlurmImportSettings(scheduled=slurm))
 
 
 @pytest.fixture
@@ -63,20 +61,14 @@ def scheduler() -> Iterator[BackgroundScheduler]:
         paused.shutdown(wait=False)
 
 
-def no_memory(*_: str) -> list[str]:
-    raise OSError(12, "Cannot allocate memory")
-
-
 # A failure and a kill are tried again; wrong settings (2), nothing to work on (3) and a watch are not.
 @pytest.mark.parametrize(
     ("name", "status", "again"),
     [("report", 1, True), ("report", -9, True), ("report", 2, False), ("report", 3, False), ("report", 0, False),
      ("watch", 1, False)],
 )  # fmt: skip
-def test_a_report_is_run_at_the_start_and_again_while_it_fails(
-    scheduler: BackgroundScheduler, monkeypatch: pytest.MonkeyPatch, name: str, status: int, again: bool
-) -> None:
-    schedule = Schedule(scheduler, no_memory)
+def test_a_report_is_run_at_the_start_and_again_while_it_fails(scheduler, monkeypatch, name, status, again) -> None:
+    schedule = Schedule(scheduler, Mock(side_effect=OSError(12, "Cannot allocate memory")))
     if status != 1:  # that of a machine without memory
         monkeypatch.setattr(schedule, "_run", lambda _: status)
     jobs = planned(ServeSettings(), BY_NAME)

@@ -64,27 +64,16 @@ def test_a_seed_gives_one_fleet_and_another_seed_another():
     assert first == same != other
 
 
-START = END - 2 * 86400
-
-
 VIEWS = (
     "nodes", "gpus", "workloads", "workload_gpus", "gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes",
     "host_hours", "host_minutes",
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def founding(tmp_path_factory):
-    path = tmp_path_factory.mktemp("simulated") / "founding.db"
-    steps = []
-    report = simulate(
-        "founding", path, days=1, seed=1, until=END + 1234, minutes_seconds=3600, steps=lambda *done: steps.append(done)
-    )
-    return path, report, steps
-
-
-def test_every_view_is_filled_and_hours_account_for_the_time(founding):
-    path, report, steps = founding
+def test_every_view_is_filled_and_hours_account_for_the_time(tmp_path):
+    path, steps = tmp_path / "founding.db", []
+    about = {"days": 1, "seed": 1, "until": END + 1234, "minutes_seconds": 3600}
+    report = simulate("founding", path, **about, steps=lambda *done: steps.append(done))
     assert [view for view in VIEWS if not rows(path, f"SELECT count(*) FROM {view}")[0][0]] == []
     assert len(steps) == len(report.fleet.nodes)
     hours = rows(path, "SELECT gpu_uuid, max(ts), sum(observed_seconds) FROM gpu_hours GROUP BY gpu_uuid")

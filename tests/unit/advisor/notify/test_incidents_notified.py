@@ -97,9 +97,7 @@ def test_while_a_server_is_down_one_message_waits_and_the_rest_is_one_digest_aft
     assert bench.untold() == []
 
 
-def test_a_pass_that_is_killed_before_its_commit_has_queued_nothing(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_is_killed_before_its_commit_has_queued_nothing(begin: Begin, monkeypatch) -> None:
     bench = begin()
     bench.add(incident(1), "opened")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -159,9 +157,7 @@ HAD = {"i-00000001/0": (Told("mail", "search", A, "<1@x>"),)}
         (("resolved", "reminded"), BACK, HAD, ["reminded"]), (("resolved",), BACK, HAD, []),
     ],
 )  # fmt: skip
-def test_a_recipient_is_told_of_an_incident_as_it_is_now(
-    kinds: tuple[Any, ...], stored: Incident, informed: dict[str, tuple[Told, ...]], tally: list[str]
-) -> None:
+def test_a_recipient_is_told_of_an_incident_as_it_is_now(kinds, stored: Incident, informed, tally) -> None:
     events: Events = [(event(stored, kind), stored) for kind in kinds]
     notices, held = notices_of(events, lambda _: (SEARCH,), informed, frozenset())
     assert [item.kind for items, _ in notices.values() for item in items] == tally and held == set()
@@ -170,9 +166,7 @@ def test_a_recipient_is_told_of_an_incident_as_it_is_now(
     assert notices == {} and bool(held) == bool(tally)
 
 
-def test_incidents_follow_the_routes_of_the_report_and_platform_matters_reach_the_administrators_too(
-    begin: Begin,
-) -> None:
+def test_incidents_follow_the_routes_and_administrators_have_platform_matters(begin: Begin) -> None:
     bench = begin()
     bench.routes = replace(
         bench.routes, teams=(TeamRoute("search", (A,)), TeamRoute("infra", (B,))),

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
 """The mails of incidents and of a week, and alerts: texts, addresses, names from outside."""
 
-from __future__ import annotations
-
 import email
 import html
 import json
@@ -11,7 +9,6 @@ import unicodedata
 from collections import Counter
 from dataclasses import replace
 from email.headerregistry import Address
-from email.message import EmailMessage
 from email.policy import default as default_policy
 from itertools import pairwise
 from pathlib import Path
@@ -49,8 +46,15 @@ from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet
 SETTINGS, LINKS = WatchSettings(), ReaderLinks(ReaderCommands(source="--prometheus https://prom.example.org"))
 
 
+ROUTES = Routes(sender=Address("GPU report", addr_spec="gpus@example.org"), list_unsubscribe="mailto:ops@example.org")
+
+
 def opened(shown: Incident) -> Item:
     return Item(shown, "opened")
+
+
+def composed(letter: letters.Letter, *to: str) -> bytes:
+    return letters.compose(letter, ROUTES, to or ("a@example.org",), message_id="<1@example.org>", date=END)
 
 
 SILENT = incident(1, kind="telemetry-dead", code="node-silent", workload=False, gpus=0, cost=None)
@@ -115,8 +119,7 @@ def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
     items = [opened(hostile(n)) for n in range(count)]
     links = replace(LINKS, dashboard="https://g.example.org/{workload}/{node}/{team}")
     letter = letters.incident_letter(items, HOSTILE, MORNING, SETTINGS, links)
-    content = letters.compose(letter, Routes(), ("a@example.org",), message_id="<x@example.org>", date=MORNING)
-    message = email.message_from_bytes(content, policy=default_policy)
+    message = email.message_from_bytes(content := composed(letter), policy=default_policy)
     assert message["Bcc"] is None and message["To"] == "a@example.org"
     assert "\n" not in str(message["Subject"]) and content.isascii()
     assert "<b>" not in letter.html and "<!channel>" not in letter.html
@@ -172,15 +175,6 @@ def letter_of(advice=None, before=None, **weeks):
     return letters.report_letter(story_of(fleet() if advice is None else advice, before, **weeks), WEEK_LINKS)
 
 
-def sent(made):
-    return letters.compose(made, Routes(), ("a@example.org",), message_id="<1@example.org>", date=END)
-
-
-def tags(html):
-    """The names of all tags, but for what keeps a figure whole."""
-    return Counter(name for name in re.findall(r"<([a-z][a-z0-9]*)", html) if name != "span")
-
-
 def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
     freed = moved("r-3", predicted_saving_usd_per_month=None, saving_usd_per_month=None, time_ratio=1.05)
     waits, back = moved("r-2", act="accepted"), moved("r-4", "chat-9", act="regressed", why="It holds 16 GPUs again.")
@@ -210,13 +204,12 @@ def test_a_mail_has_the_whole_page_and_lists_as_far_as_there_is_room():
     name = "skuwise-2026-11-09"
     ends = (".html", "-teams.csv", "-teams.json", ".csv", ".json")
     assert [file.name for file in made.attachments] == [f"{name}{end}" for end in ends]
-    assert (
-        b"Method and reconciliation" in made.attachments[0].data and "Method and" not in made.text.partition("Evid")[0]
-    )
+    assert b"Method and reconciliation" in made.attachments[0].data
+    assert "Method and" not in made.text.partition("Evid")[0]
     large = letter_of(fleet(60, 4), teams=split_by_team(fleet(60, 4), by_namespace))
     names = [file.name for file in large.attachments]
     assert f"{name}.html" not in names and f"{name}.csv.gz" in names and names[0] in " ".join(large.text.split())
-    assert all(len(sent(shown)) <= letters.MAIL_MAX and len(shown.html) < HTML_MAX for shown in (made, large))
+    assert all(len(composed(shown)) <= letters.MAIL_MAX and len(shown.html) < HTML_MAX for shown in (made, large))
 
 
 def test_without_prices_hours_are_told_and_no_dollar_is():
@@ -235,12 +228,14 @@ def test_a_team_is_told_of_its_own_only():
 @pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=lambda text: ascii(text)[:20])
 def test_hostile_names_are_text_and_nothing_else(text):
     calm, odd = (letter_of(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
-    # Long ones leave no room for some files, and their sentences are away: nothing is there beside.
-    assert not tags(odd.html) - tags(calm.html) and not re.search(r"<[^>]*\s(on\w+|src)=", odd.html)
+    # Long ones leave no room for some files, and their sentences are away: nothing is there beside. A span keeps a
+    # figure whole.
+    plain, marked_up = (Counter(re.findall(r"<(?!span)([a-z][a-z0-9]*)", made.html)) for made in (calm, odd))
+    assert not marked_up - plain and not re.search(r"<[^>]*\s(on\w+|src)=", odd.html)
     assert odd.subject.isprintable() and len(odd.subject) <= letters.SUBJECT_MAX
     for line in odd.text.splitlines():
         assert line.isprintable() and len(line) <= 72
-    assert len(odd.html.encode()) <= HTML_MAX and len(odd.text) < 20_000 and len(sent(odd)) <= letters.MAIL_MAX
+    assert len(odd.html.encode()) <= HTML_MAX and len(odd.text) < 20_000 and len(composed(odd)) <= letters.MAIL_MAX
 
 
 def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
@@ -291,31 +286,21 @@ def test_commands_of_a_mail_name_source_window_and_machine() -> None:
         assert wanted in joined and wanted in html.unescape(re.sub(r"<[^>]+>", "", made.html))
 
 
-SENDER = Address("GPU report", addr_spec="gpus@example.org")
-ROUTES = Routes(sender=SENDER, list_unsubscribe="mailto:ops@example.org")
-
-
-def parsed(letter: letters.Letter) -> EmailMessage:
-    to = ("a@example.org", "b@example.org")
-    content = letters.compose(letter, ROUTES, to, message_id="<1@example.org>", date=1_795_400_000.0)
-    assert content.isascii() and max(map(len, content.split(b"\r\n"))) <= 998  # RFC 5322
-    assert b"\n" not in content.replace(b"\r\n", b"")
-    matches = email.message_from_bytes(content, policy=default_policy)
-    assert isinstance(matches, EmailMessage)
-    return matches
-
-
 def test_a_message_has_its_parts_and_no_header_but_its_own() -> None:
     letter = letters.Letter(
         "Grüße: 3\r\nBcc: all@example.org\r\n\r\n\x1b[2J\u202e moves" + "x" * 10_000, "<p>ü</p>", "ü and all of it\n",
     )  # fmt: skip
     files = (("list.csv", "text/csv", "a,ü\n".encode()), ("x.json.gz", "application/gzip", b"\x1f"))
-    message = parsed(replace(letter, attachments=tuple(letters.Attachment(*file) for file in files)))
+    letter = replace(letter, attachments=tuple(letters.Attachment(*file) for file in files))
+    content = composed(letter, "a@example.org", "b@example.org")
+    assert content.isascii() and max(map(len, content.split(b"\r\n"))) <= 998  # RFC 5322
+    assert b"\n" not in content.replace(b"\r\n", b"")
+    message: Any = email.message_from_bytes(content, policy=default_policy)
     assert message["Subject"].startswith("Grüße: 3") and len(message["Subject"]) <= 200 and message["Bcc"] is None
     assert [a.addr_spec for a in message["To"].addresses] == ["a@example.org", "b@example.org"]
     assert (message["From"], message["Message-ID"]) == ("GPU report <gpus@example.org>", "<1@example.org>")
     assert message["List-Unsubscribe"] == "<mailto:ops@example.org>" and message["Auto-Submitted"] == "auto-generated"
-    assert message["Date"].datetime.timestamp() == 1_795_400_000.0
+    assert message["Date"].datetime.timestamp() == END
     kinds = [part.get_content_type() for part in message.walk() if not part.is_multipart()]
     assert kinds == ["text/plain", "text/html", "text/csv", "application/gzip"]
     files = {part.get_filename(): part.get_content() for part in message.iter_attachments()}
@@ -370,9 +355,7 @@ ADS, OF_BOB = "ads & more", Owner(user="bob")
         (OF_BOB, "n1", "L40S", ADS), (Owner(), "n1", "H200", None),
     ],
 )  # fmt: skip
-def test_the_narrowest_matcher_decides_the_team_of_a_workload(
-    tmp_path: Path, owner: Owner, node: str, sku: str, team: str | None
-) -> None:
+def test_the_narrowest_matcher_decides_the_team_of_a_workload(tmp_path: Path, owner, node: str, sku, team) -> None:
     read = routes(tmp_path, GOOD)
     assert read.team_of(workload("w", tuple(node.split()), owner=owner, gpu_sku=sku)) == team
     assert (read.team_of_node("gpu-17"), read.team_of_node("gpu-2")) == (ADS, None)
@@ -425,12 +408,7 @@ def settings(tmp_path: Path, text: str, **environ: str) -> ReportSettings:
 
 
 def test_settings_of_a_report(tmp_path: Path) -> None:
-    text = """
-    [report]
-    send = true
-    from = "GPU report <gpus@example.org>"
-    cooldown = "14d"
-    """
+    text = '[report]\nsend = true\nfrom = "GPU report <gpus@example.org>"\ncooldown = "14d"'
     read = settings(tmp_path, text, SKUWISE_REPORT_DB="/a, /b", SKUWISE_REPORT_SEND="no")
     assert (read.db, read.send) == ((Path("/a"), Path("/b")), False)
     assert (read.port, read.cooldown_seconds) == (587, 1209600)
@@ -472,9 +450,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path, key: str, value: ob
     assert said in str(raised.value) and "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://hooks.example.org/SECRET", "ftp://x/SECRET", "SECRET", "https://a b/SECRET", ""]
-)
+@pytest.mark.parametrize("url", ["http://x.example.org/SECRET", "ftp://x/SECRET", "SECRET", "https://a b/SECRET", ""])
 def test_a_webhook_is_https_or_loopback_and_never_repeated(url: str) -> None:
     with pytest.raises(UsageError) as raised:
         checked_url(url, "webhook-file")

@@ -1,9 +1,6 @@
 """Incidents in the state file: what comes back of what was written, how they move on, and what people decide."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from email.headerregistry import Address
 from pathlib import Path
@@ -54,7 +51,8 @@ def over(case: Incident, at: float) -> Advance:
 def test_what_was_written_comes_back_as_it_was(state: State) -> None:
     assert (current(state), told(state), state.path.exists()) == ((), [], False)
     first = opened(sighting("a"), renamed(sighting("b", priced=False), HOSTILE + "\udcff"))
-    commit(state, first)
+    for _ in range(2):  # the same events again
+        commit(state, first)
     assert set(current(state)) == set(first.incidents) and told(state) == list(first.events)
     changed = replace(
         first.incidents[0], silent_since=NOW + 1, snoozed_until=None, reminders=3, told_at=NOW + 2, reopenings=2,
@@ -62,18 +60,6 @@ def test_what_was_written_comes_back_as_it_was(state: State) -> None:
     )  # fmt: skip
     commit(state, Advance((changed,)))
     assert next(case for case in current(state) if case.id == changed.id) == changed
-
-
-def test_events_are_settled_once_and_a_dry_run_prints_them_once(state: State) -> None:
-    done = opened(sighting("a"), sighting("b"))
-    commit(state, done)
-    with state.writing() as db:
-        store.mark(db, "settled", done.events[:1])
-        store.mark(db, "printed", done.events[1:])
-    commit(state, done)  # the same events again
-    assert told(state) == [done.events[1]]
-    with state.reading() as db:
-        assert store.untold(db, unprinted=True) == ()
 
 
 def test_what_was_resolved_90_days_ago_is_forgotten_with_its_events(state: State) -> None:
@@ -168,21 +154,20 @@ def test_who_takes_it_and_how_long_it_waits_is_kept(filled: State, capsys) -> No
     assert now["cheap"].snoozed_until == pytest.approx(time.time() + 8 * 3600, abs=60)
     assert incidents(filled, "list") == 0
     assert "snoozed until" in (shown := capsys.readouterr().out) and "acknowledged by Ann\\x1b[2J" in shown
-    assert incidents(filled, "acknowledge", "grave") == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "said"),
     [
-        (["show", "nothing"], 2, "No match for 'nothing'"), (["show", "n1"], 2, "matches 4 items"),
-        (["acknowledge", "over"], 2, "was resolved on 2026-11-16 00:00 UTC"),
-        (["snooze", "dear", "--until", "2001-01-01"], 2, "2001-01-01 00:00 UTC is in the past"),
-        (["snooze", "dear", "--until", "soon"], 2, "Invalid end of a snooze 'soon'"),
-        (["snooze", "dear", "--until", "999999999w"], 2, "Invalid end of a snooze"),
+        ("show nothing", "No match for 'nothing'"), ("show n1", "matches 4 items"),
+        ("acknowledge over", "was resolved on 2026-11-16 00:00 UTC"),
+        ("snooze dear --until 2001-01-01", "2001-01-01 00:00 UTC is in the past"),
+        ("snooze dear --until soon", "Invalid end of a snooze 'soon'"),
+        ("snooze dear --until 999999999w", "Invalid end of a snooze"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_a_sentence(filled: State, capsys, arguments: Sequence[str], status: int, said: str) -> None:
-    assert incidents(filled, *arguments) == status
+def test_what_cannot_be_is_a_sentence(filled: State, capsys, arguments: str, said: str) -> None:
+    assert incidents(filled, *arguments.split()) == 2
     assert said in capsys.readouterr().err
 
 
@@ -344,9 +329,7 @@ def test_pauses_grow_and_seven_days_and_eight_attempts_are_enough(post: Post) ->
 
 
 @pytest.mark.parametrize(("kills", "taken", "state"), [(1, 2, "sent"), (2, 2, "failed")])
-def test_a_message_in_hand_when_its_sender_is_killed_goes_out_twice_at_most(
-    post: Post, kills: int, taken: int, state: str
-) -> None:
+def test_a_message_in_hand_at_a_kill_goes_out_twice_at_most(post: Post, kills: int, taken: int, state: str) -> None:
     post.queue("search", "a@x", "b@x")
     post.carrier.killed = kills
     for _ in range(kills):

@@ -13,15 +13,14 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Decision, Fleet, Interval, Summary
 from skuwise.advisor.core.worth import counted_recommendations, selected
-from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.fleets import StateBeside, file_stem, fleets_in, is_same, note_fleet, state_of
 from skuwise.advisor.state.ledger import EXPIRES_AFTER_SECONDS, LedgerEvent, decision_from
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.ledger_builders import decide, entry_of, keep, kept, propose, recommendation
-from skuwise.tests.support.moves_builders import advice_of, catalog, founding
-from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.moves_builders import advice_of, founding
+from skuwise.tests.support.plan_builders import planner
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -119,19 +118,11 @@ def test_what_was_mailed_is_told_again_after_the_cooldown_whatever_the_clock(pat
 
 
 def decided(decisions: Mapping[str, Decision]) -> Advice:
-    return reason_on(
-        founding(), rulebook(catalog()), NOW, 1, source={"kind": "sqlite", "databases": ["fleet.db"]},
-        decisions=decisions,
-    ).advice  # fmt: skip
+    return planner(founding(), decisions=decisions).reasoned.advice
 
 
-@pytest.fixture(scope="module")
-def open_advice() -> Advice:
-    return decided({})
-
-
-def test_a_decision_counts_until_it_is_taken_back(tmp_path: Path, open_advice) -> None:
-    demo = replace(EU, simulated=True)
+def test_a_decision_counts_until_it_is_taken_back(tmp_path: Path) -> None:
+    demo, open_advice = replace(EU, simulated=True), decided({})
     beside = StateBeside(print, folder=tmp_path).of(demo)
     beside.note(replace(open_advice, fleet=demo), NOW)
     best = selected(open_advice).shown[0]
@@ -221,6 +212,8 @@ def test_the_command_lists_and_decides(path: Path, capsys) -> None:
     (listed,) = json.loads(capsys.readouterr().out)["recommendations"]
     assert listed["state"] == "dismissed"
     assert [e["act"] for e in listed["history"]] == ["proposed", "snoozed", "accepted", "dismissed"]
+    assert main(["ledger", "list", "--state", str(path.with_name("none.db"))]) == 3
+    assert "No state file at" in capsys.readouterr().err
     assert listed["history"][-1]["why"] == "gone" and listed["history"][1]["until"] == "2999-01-01T00:00:00Z"
 
 
@@ -240,11 +233,6 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence(path: Path, capsys, a
     printed = capsys.readouterr().err
     assert said in printed and len(printed.splitlines()) == 1
     assert [e.act for e in kept(path)[MOVE.id].events] == ["proposed"]
-
-
-def test_a_state_file_that_does_not_exist_is_nothing_to_work_on(path: Path, capsys) -> None:
-    assert main(["ledger", "list", "--state", str(path.with_name("none.db"))]) == 3
-    assert "No state file at" in capsys.readouterr().err
 
 
 EU = Fleet(
@@ -295,10 +283,8 @@ def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -
     for fleet in (few, many):
         note(tmp_path / f"{file_stem(fleet)}.db", fleet)
     assert state_of(tmp_path, NAMELESS, print) == State(tmp_path / f"{file_stem(many)}.db")
-    part = replace(NAMELESS, match=('rack="1"',))
-    assert (
-        state_of(tmp_path, part, print).path.name == f"{file_stem(part)}.db"
-    )  # what was asked for is part of who it is
+    part = replace(NAMELESS, match=('rack="1"',))  # what was asked for is part of who it is
+    assert state_of(tmp_path, part, print).path.name == f"{file_stem(part)}.db"
     # One that cannot be read for now may be this fleet's.
     (tmp_path / "locked.db").mkdir()
     with pytest.raises(StoreError, match="cannot be read"):

@@ -101,16 +101,11 @@ def test_a_file_that_cannot_be_used_is_refused_untouched(state: State, spoil, ki
     assert state.path.read_bytes() == before
 
 
-class ReadOnly(State):
-    """A file that may not be written, also by root."""
-
-    def _connect(self, mode: str) -> sqlite3.Connection:
-        return super()._connect("ro")
-
-
 def test_a_read_only_file_is_read_and_its_write_refused(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StoreError, match="cannot be written") as refused:
-        put(ReadOnly(state.path), "bob")
+    connect = State._connect
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="cannot be written") as refused:
+        patch.setattr(State, "_connect", lambda self, _: connect(self, "ro"))  # root too may not write
+        put(state, "bob")
     assert "permissions" in refused.value.remedy and "--state" in refused.value.remedy
     monkeypatch.setattr(os, "access", lambda *_: False)  # and no log can be made in its folder
     beside = {path.name for path in state.path.parent.iterdir()}

@@ -1,7 +1,5 @@
 """`skuwise watch` and `skuwise idle` in process, on readings made by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,12 +14,11 @@ from skuwise.advisor.demo import simulate
 from skuwise.advisor.notify import incidents
 from skuwise.advisor.state.file import State
 from skuwise.advisor.state.incidents import current
-from skuwise.advisor.telemetry.source import Databases, PrometheusServer
+from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.watch import reading as watch_reading
 from skuwise.advisor.watch.reading import holder_of, read_recent
 from skuwise.agent.base import clock
 from skuwise.rules.base.errors import NothingToDo, StoreError
-from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
 
@@ -71,10 +68,7 @@ def test_two_fleets_at_one_address_have_a_file_each(home: Path, monkeypatch, cap
     assert len(files(home)) == 2 and capsys.readouterr().out
     assert main(["incidents", "list", "--format", "json"]) == 0
     load = json.loads(capsys.readouterr().out)["incidents"]
-    assert sorted((i["fleet"], i["title"].partition(":")[0]) for i in load) == [
-        ("m1", "w"),
-        ("n1, n2", "idle"),
-    ]
+    assert sorted((i["fleet"], i["title"].partition(":")[0]) for i in load) == [("m1", "w"), ("n1, n2", "idle")]
     assert main(["incidents", "acknowledge", "w"]) == 0
     named = files(home)[0]
     assert main(["watch", *STEM, "--once", "--state", str(named)]) == (2 if "n1" in named.name else 0)
@@ -168,14 +162,3 @@ def test_a_moment_of_the_past_is_read_and_files_without_one_are_nothing_to_do(fo
     assert past.spans.end == UNTIL - 3 * HOUR
     with pytest.raises(NothingToDo):
         read_recent(Databases((folder,)), BOOK, lookback_seconds=HOUR, now=UNTIL - 100 * HOUR)
-
-
-def test_the_last_hours_of_a_server() -> None:
-    with FakePrometheus(DcgmServer(series=[GPU, {**GPU, "UUID": "GPU-b", "gpu": "1"}])).running() as fake:
-        source = PrometheusServer(fake.url, environ={}, cached=False)
-        read = read_recent(source, BOOK, lookback_seconds=6 * HOUR, now=UNTIL)
-    assert [(gpu.node, gpu.uuid, gpu.sku) for gpu in read.gpus] == [
-        ("n1", "GPU-a", "H100-SXM5"), ("n1", "GPU-b", "H100-SXM5"),
-    ]  # fmt: skip
-    assert np.nanmax(read.gpu["util"]) == pytest.approx(0.5)
-    assert [hold.basis for hold in read.holds] == []
