@@ -92,7 +92,7 @@ def test_what_if_asks_for_another_fleet_and_names_what_is_wrong_with_a_question(
         await asks(s, "chat x2", "Invalid change 'chat x2'.")
         await asks(s, "workload=chat x2", "demand of workload chat x2", "what if: workload=chat x2", "Missing nodes")
         # An unknown node is an error; the plan before remains.
-        await asks(s, "-n9", "Unknown node 'n9'.", "what if: workload=chat x2", "Missing nodes")
+        await asks(s, "-n9", "Unknown node 'n9' in this window.", "what if: workload=chat x2", "Missing nodes")
         await asks(s, "", "what if: as today", HEAD, PROVEN)
 
     drive(steps, size=(160, 50))
