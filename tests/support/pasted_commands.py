@@ -6,9 +6,13 @@ the PATH being this checkout.
 """
 
 import os
+import pty
 import re
+import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,7 +41,7 @@ def commands_in(text: str) -> list[str]:
 
 
 def _without_values(command: str) -> str:
-    """The command without quoted words and paths, whose capitals are nobody's placeholders."""
+    """The command without quoted words and paths, whose capitals are no placeholders."""
     return re.sub(r"'[^']*'|\S*/\S*|\$\w+", "x", command)
 
 
@@ -51,16 +55,39 @@ def launcher(folder: Path) -> Path:
     return place
 
 
-def paste(
-    command: str, folder: Path, environ: Mapping[str, str] | None = None, timeout: float = 300.0
-) -> subprocess.CompletedProcess[str]:
+def paste(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a printed command line by ``sh -c`` in `folder`. Settings and ledgers of the user do not count."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    part = {
+    environ = {
         **os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "XDG_CONFIG_HOME": str(home / "config"),
-        "PATH": f"{launcher(folder)}:{os.environ.get('PATH', '')}", **(environ or {}),
+        "PATH": f"{launcher(folder)}:{os.environ.get('PATH', '')}",
     }  # fmt: skip
     return subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=part, capture_output=True, text=True, check=False, timeout=timeout
+        ["sh", "-c", command], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300
     )
+
+
+def on_a_terminal(command: str, folder: Path, environ: Mapping[str, str], shows: str, key: str) -> tuple[int, str]:
+    """The status and the output of a line of bash on a pseudo-terminal; `key` ends it once it `shows` something."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.execve("/bin/bash", ["bash", "-c", f"stty rows 40 cols 120; {command}"], dict(environ))
+    shown, pressed, ends = b"", 0.0, time.monotonic() + 240
+    try:
+        while time.monotonic() < ends:
+            if select.select([terminal], [], [], 0.5)[0]:
+                try:
+                    shown += os.read(terminal, 1 << 16)
+                except OSError:  # the program ended
+                    break
+            # Pressed again until it ends: a program that still starts may not have heard the first.
+            if shows.encode() in shown and time.monotonic() - pressed > 5:
+                os.write(terminal, key.encode())
+                pressed = time.monotonic()
+        else:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode(errors="replace")

@@ -124,13 +124,6 @@ def test_the_demo_runs_and_so_does_what_it_prints(debian: Debian) -> None:
     assert again.returncode == 0 and again.stderr == "" and "bin/skuwise" in again.stdout
 
 
-def test_without_the_venv_module(debian: Debian) -> None:
-    debian.run("apt-get -qq remove -y python3-venv python3.11-venv")
-    answer = sentence(debian.run("make demo"))
-    assert answer.endswith("Install: apt-get install python3-venv")
-    assert debian.left() == []
-
-
 def test_on_a_read_only_checkout(debian: Debian) -> None:
     checkout = debian.root / "src/skuwise"
     must("mount", "--bind", checkout, checkout)

@@ -2,11 +2,8 @@
 
 import json
 import os
-import pty
 import re
-import select
 import shlex
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +15,7 @@ import pytest
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
-from skuwise.tests.support.pasted_commands import launcher
+from skuwise.tests.support.pasted_commands import launcher, on_a_terminal
 from skuwise.tests.support.prometheus_engines import prometheus
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -55,7 +52,7 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
     outputs, current = {}, dict(environ)
     for block in blocks:
         if block.key:
-            status, output = _on_a_terminal(block, folder, current, shows)
+            status, output = on_a_terminal(block.text, folder, current, shows, block.key)
         else:
             after = folder / ".environment"
             script = f"{block.text}\nstatus=$?\nenv -0 > {shlex.quote(str(after))}\nexit $status\n"
@@ -68,31 +65,6 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
         assert status in allowed and "Traceback" not in output, f"{block.title}\n{output[-2000:]}"
         outputs[block.title] = output
     return outputs
-
-
-def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str], shows: str) -> tuple[int, str]:
-    """Run a block on a pseudo-terminal; when the pages are there, press its key."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(folder)
-        os.execve("/bin/bash", ["bash", "-c", f"stty rows 40 cols 120; {block.text}"], dict(environ))
-    shown, pressed, ends = b"", 0.0, time.monotonic() + 240
-    try:
-        while time.monotonic() < ends:
-            if select.select([terminal], [], [], 0.5)[0]:
-                try:
-                    shown += os.read(terminal, 65536)
-                except OSError:  # the program ended
-                    break
-            # Pressed again until it ends: a program that still starts may not have heard the first.
-            if shows.encode() in shown and time.monotonic() - pressed > 5:
-                os.write(terminal, block.key.encode())
-                pressed = time.monotonic()
-        else:
-            os.kill(child, signal.SIGKILL)
-    finally:
-        os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode(errors="replace")
 
 
 DAYS, INTERVAL_S = 15.0, 300.0
