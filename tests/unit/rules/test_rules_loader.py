@@ -143,6 +143,7 @@ def prices(folder: Path) -> object:
 
 # The loader, the file, what of the template is replaced by what, and the refusal.
 RATES = "fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9"
+PUE = "energy: {pue: {value: 0.9, source: bill, as_of: 2026-11-01}}\n"
 WASTE_FILE, BOUNDS = "id: idle\nthresholds: {engine_max: {value: 1}}\n", "thresholds: {mem_flat_level_%s: {value: %s}}"
 WRONG = [
     (load_waste_rules, "waste/x.yaml", WASTE_FILE, [
@@ -217,6 +218,7 @@ WRONG = [
         ("basis: committed", "basis: gift", "prices.1.basis: unknown value 'gift'"),
         ("2027-06-30", "30.6.2027", "prices.1.committed_until: "), ("2027", "2025", "ended on 2025-06-30, before"),
         ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
+        ("prices:", f"{PUE}prices:", "prices.yaml: energy.pue.value: expected a number >= 1"),
     ]),
     (load_providers, "providers.yaml", PROVIDER, [
         ("true", "maybe", "providers.mine.rented: expected true or false"),
