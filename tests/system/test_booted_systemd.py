@@ -32,7 +32,7 @@ Environment=SKUWISE_NVML_DEVICE=/dev/nvidiactl
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[debian.Machine]:
-    debian.skip_without()
+    debian.skip_without(*debian.BOOT)
     folder = tmp_path_factory.mktemp("system")
     root = folder / "root"
     debian.must("cp", "-a", debian.minimal_debian(tmp_path_factory), root)

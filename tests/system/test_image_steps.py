@@ -8,7 +8,6 @@ Needs root, an overlay file system, unshare, nsenter, setpriv, and an index for 
 """
 
 import contextlib
-import os
 import shutil
 import socket
 import subprocess
@@ -25,7 +24,7 @@ import yaml
 from skuwise.tests.integration.agent.jobs.test_podresources import KubeletServer
 from skuwise.tests.support.containerfile import Instruction, every, stages, variables
 from skuwise.tests.support.stored_rows import rows
-from skuwise.tests.system.machine import stub_library, until
+from skuwise.tests.system.machine import skip_without, stub_library, until
 
 pytestmark = [pytest.mark.system]
 
@@ -87,11 +86,7 @@ class Container:
 
 @pytest.fixture
 def container() -> Iterator[Container]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    missing = [tool for tool in ("unshare", "nsenter", "setpriv", "chroot") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    skip_without("unshare", "nsenter", "setpriv", "chroot")
     # A socket's path has room for 107 characters, fewer than pytest's own folders leave.
     with tempfile.TemporaryDirectory(prefix="pod-") as folder:
         made = Container(Path(folder))

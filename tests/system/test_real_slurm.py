@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.system import slurm_cases as cases
-from skuwise.tests.system.machine import skip_without
+from skuwise.tests.system.machine import BOOT, skip_without
 from skuwise.tests.system.slurm_machine import USERS, Layout, booted, slurm_root
 
 pytestmark = [pytest.mark.system]
@@ -52,7 +52,7 @@ def on_machine(root: Path, folder: Path, layout: Layout) -> cases.Seen:
 
 @pytest.fixture(scope="module")
 def seen_by_layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, cases.Seen]]:
-    skip_without("mount", "cc")
+    skip_without(*BOOT, "mount", "cc")
     folder = tmp_path_factory.mktemp("slurm")
     root = slurm_root(folder, tmp_path_factory)
     try:

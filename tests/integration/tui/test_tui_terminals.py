@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -111,15 +110,6 @@ def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_p
     status, output = on_a_terminal(demo, tmp_path, environ, shows="simulating", key="q")
     assert status == 0 and "simulating" in output, output[-2000:]
     assert "Recoverable" not in output and "Traceback" not in output
-
-
-def test_the_first_page_is_painted_before_anything_heavy_is_loaded() -> None:
-    code = (
-        "import sys, skuwise.tui.app, skuwise.tui.data.loaders\n"
-        "print([m for m in ('numpy', 'pandas', 'yaml') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:

@@ -44,7 +44,6 @@ SACCT = Path(__file__).parents[2] / "data/sacct"
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
-ZONE = parse_zone("Europe/Berlin")
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def _read_answer(_: Path, body: bytes) -> object:
 
 
 def _read_jobs(path: Path) -> object:
-    return list(read_job_table(path, zone=ZONE).jobs.values())
+    return list(read_job_table(path, zone=parse_zone("Europe/Berlin")).jobs.values())
 
 
 def _read_gres(folder: Path, data: bytes) -> object:
