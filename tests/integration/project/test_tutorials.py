@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, moments
@@ -68,37 +67,25 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
 
 
 DAYS, INTERVAL_S = 15.0, 300.0
-SERVES: Mapping[str, float] = {
-    **BUSY, "DCGM_FI_DEV_GPU_UTIL": 55, "DCGM_FI_DEV_POWER_USAGE": 280, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.55,
-    "DCGM_FI_PROF_DRAM_ACTIVE": 0.32, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.04, "DCGM_FI_PROF_SM_ACTIVE": 0.4,
-}  # fmt: skip
 RESTS: Mapping[str, float] = {
     **dict.fromkeys(BUSY, 0.0), "DCGM_FI_DEV_FB_FREE": 80000, "DCGM_FI_DEV_POWER_USAGE": 70, "DCGM_FI_DEV_GPU_TEMP": 30,
 }  # fmt: skip
-# Two that serve on InfiniBand nodes, one that trains, and one unused.
-NODES = {"serve-01": SERVES, "serve-02": SERVES, "train-01": BUSY, "spare-01": RESTS}
 
 
 def fleet(end: float) -> Iterator[Series]:
-    """Nodes of eight GPUs whose work follows the day. `end`: Unix seconds."""
-    rng = np.random.default_rng(11)
+    """InfiniBand nodes of eight GPUs: three in constant use and one unused. `end`: Unix seconds."""
     ts = moments(end - DAYS * 86400, end, INTERVAL_S)
-    day = 1 + 0.3 * np.sin(2 * np.pi * ts / 86400)
     sort = {"label_node_kubernetes_io_instance_type": "Standard_ND96isr_H100_v5",
             "label_topology_kubernetes_io_region": "eastus"}  # fmt: skip
-    for node, values in NODES.items():
+    for node in ("serve-01", "serve-02", "train-01", "spare-01"):
         yield from host(node, ts, ports=8)
         yield kube("kube_node_labels", 1, ts, node=node, **sort)
         yield kube("kube_node_status_capacity", 8, ts, node=node, resource="nvidia_com_gpu", unit="integer")
         pod = f"{node.partition('-')[0]}-7d9f8b6c5-{node[-2:]}x4z"
-        held = (
-            {} if values is RESTS else {"exported_pod": pod, "exported_namespace": "ml", "exported_container": "main"}
-        )
+        held = {"exported_pod": pod, "exported_namespace": "ml", "exported_container": "main"}
+        values, labels = (RESTS, {}) if node == "spare-01" else (BUSY, held)
         for index in range(8):
-            for series in gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **held):
-                wave = day if values is SERVES and "FB_" not in series.name else 1.0
-                noise = 1 + 0.02 * rng.standard_normal(len(ts))
-                yield Series(series.name, series.labels, series.ts, np.round(series.values * wave * noise, 4))
+            yield from gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **labels)
 
 
 ADDRESS = "http://127.0.0.1:9090"

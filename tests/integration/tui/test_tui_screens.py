@@ -122,11 +122,6 @@ def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut() -> None:
 NOW = 1_790_000_000.0 // 86400 * 86400
 
 
-def loader(fake: FakePrometheus, folder: Path) -> Loader:
-    environ = {"XDG_CACHE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    return Loader(PrometheusServer(fake.url, ('cluster="eu"',), environ), clock=lambda: NOW)
-
-
 def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp_path: Path) -> None:
     clock, server, gone = [NOW], DcgmServer(), Event()
 
@@ -152,5 +147,7 @@ def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp
             await s.press("exclamation_mark")
             await s.shows("403")
 
-        drive(steps, loader(fake, tmp_path), size=(160, 40), clock=lambda: clock[0])
+        environ = {"XDG_CACHE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        loader = Loader(PrometheusServer(fake.url, ('cluster="eu"',), environ), clock=lambda: NOW)
+        drive(steps, loader, size=(160, 40), clock=lambda: clock[0])
     assert any('cluster="eu"' in request.query for request in fake.requests)

@@ -37,12 +37,6 @@ def pod() -> Manifest:
     return manifests()["DaemonSet"]["spec"]["template"]["spec"]
 
 
-@pytest.fixture
-def agent(pod: Manifest) -> Manifest:
-    (container,) = pod["containers"]
-    return container
-
-
 @pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Path) -> None:
     before, build, _ = stages(path)
@@ -57,7 +51,8 @@ def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Pa
     assert re.fullmatch(r"BASE=[a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", base.text), "a tag may be moved"
 
 
-def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) -> None:
+def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest) -> None:
+    (agent,) = pod["containers"]
     assert pod["hostPID"] is True and not pod.get("hostNetwork") and not pod.get("hostIPC")
     assert pod["runtimeClassName"] == "nvidia"
     assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
@@ -69,7 +64,8 @@ def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) 
     assert names["NODE_NAME"] == "spec.nodeName" and names["POD_IP"] == "status.podIP"
 
 
-def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent: Manifest) -> None:
+def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest) -> None:
+    (agent,) = pod["containers"]
     # What the agent in the pod makes of the ConfigMap and its environment, by its own loader.
     values = {variable["name"]: variable.get("value", "").replace("$(POD_IP)", POD_IP) for variable in agent["env"]}
     command, *flags = agent["args"]
