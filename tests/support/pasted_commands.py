@@ -45,24 +45,20 @@ def _without_values(command: str) -> str:
     return re.sub(r"'[^']*'|\S*/\S*|\$\w+", "x", command)
 
 
-def launcher(folder: Path) -> Path:
-    """A folder for the PATH with a ``skuwise`` that runs this checkout."""
-    place = folder / "bin"
-    place.mkdir(parents=True, exist_ok=True)
-    script = place / "skuwise"
+def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """A new user's: an empty home, and `skuwise` on the PATH, which runs this checkout."""
+    script = folder / "bin/skuwise"
+    script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(f"#!{sys.executable}\nimport sys\n\nfrom skuwise.__main__ import main\n\nsys.exit(main())\n")
     script.chmod(0o755)
-    return place
+    folders = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
+    path = f"{script.parent}{os.pathsep}{base.get('PATH', os.defpath)}"
+    return {**base, **folders, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
 
 
 def paste(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a printed command line by ``sh -c`` in `folder`. Settings and ledgers of the user do not count."""
-    home = folder / "home"
-    home.mkdir(exist_ok=True)
-    environ = {
-        **os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "XDG_CONFIG_HOME": str(home / "config"),
-        "PATH": f"{launcher(folder)}:{os.environ.get('PATH', '')}",
-    }  # fmt: skip
+    environ = environment(folder, os.environ)
     return subprocess.run(
         ["sh", "-c", command], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300
     )

@@ -14,7 +14,7 @@ import pytest
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
-from skuwise.tests.support.pasted_commands import launcher, on_a_terminal
+from skuwise.tests.support.pasted_commands import environment, on_a_terminal
 from skuwise.tests.support.prometheus_engines import prometheus
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -36,13 +36,6 @@ def blocks_of(page: Path, heading: str) -> tuple[Block, ...]:
     """The blocks marked `sh` below a heading of the second level, in their order."""
     (section,) = [part for part in page.read_text().split("\n## ") if part.startswith(f"{heading}\n")]
     return tuple(Block(text, key) for _, key, text in _BLOCK.findall(section))
-
-
-def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """A new user's: an empty home, and `skuwise` on the PATH, which runs this tree."""
-    folders = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
-    path = f"{launcher(folder)}{os.pathsep}{base.get('PATH', os.defpath)}"
-    return {**base, **folders, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
 
 
 def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows: str = "GPU") -> dict[str, str]:
