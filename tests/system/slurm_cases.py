@@ -69,7 +69,8 @@ class Runner:
         until(lambda: machine.job_state(requeued) == "PENDING", what="the requeued job")
         time.sleep(2)  # slurmd refuses a run in the second in which it ended the one before
         machine.run("scontrol", "update", f"jobid={requeued}", "StartTime=now")
-        self.end()
+        machine.wait_empty()
+        self.seen.node_states.append(machine.node_state())
 
     def restarts(self) -> None:
         """Three jobs run while both daemons are started again and the node is drained."""
@@ -87,10 +88,6 @@ class Runner:
         machine.run("scontrol", "update", "nodename=gpunode", "state=resume")
         machine.run("/etc/skuwise/slurm/drained.sh", "--clear")
         machine.wait_for_node()
-
-    def end(self) -> None:
-        self.machine.wait_empty()
-        self.seen.node_states.append(self.machine.node_state())
 
 
 def collect(machine: SlurmMachine, seen: Seen, copy: Path) -> None:
