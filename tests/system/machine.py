@@ -53,19 +53,12 @@ def skip_without(*tools: str) -> None:
 
 
 class Cgroups:
-    """Cgroups of a container's own in hierarchies of version 1: what boots in them takes them for the roots.
+    """Cgroups of a container alone in hierarchies of version 1: what boots in them takes them for the roots."""
 
-    `rules` are lines for ``devices.allow``, everything else being denied; None: everything is allowed.
-    """
-
-    def __init__(self, name: str, controllers: Sequence[str], rules: Sequence[str] | None = None) -> None:
+    def __init__(self, name: str, controllers: Sequence[str]) -> None:
         self.folders = tuple(self._own(controller) / name for controller in controllers)
         for folder in self.folders:
             folder.mkdir()
-            if rules is not None and folder.parts[4] == "devices":
-                (folder / "devices.deny").write_text("a")
-                for rule in rules:
-                    (folder / "devices.allow").write_text(rule)
 
     @staticmethod
     def has(controller: str) -> bool:

@@ -19,19 +19,17 @@ from pathlib import Path
 import pytest
 from skuwise.tests.system.machine import DATABASE, PYTHON, Cgroups, Machine, minimal_debian, must, put_agent, until
 
-CLUSTER = "lab"
 USERS: Mapping[str, str] = {"alice": "vision", "bob": "nlp"}  # and their accounts
 GPUS = 8
 TRUTH = "/opt/truth"
 PAYLOAD = "/opt/payload.py"
-PROLOG, EPILOG = "/etc/skuwise/slurm/prolog.sh", "/etc/skuwise/slurm/epilog.sh"
 # Another run of this test on the same host has others.
 CGROUP = f"gpunode-{os.getpid()}"
 _PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurmdbd", "mariadb-server", "iproute2")
 _SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "slurmd")
 _HERE = Path(__file__).parent
 _SLURM_CONF = """
-ClusterName={cluster}
+ClusterName=lab
 SlurmctldHost=gpunode(127.0.0.1)
 SlurmUser=slurm
 AuthType=auth/munge
@@ -50,8 +48,8 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 GresTypes=gpu
 PrologFlags=Alloc,Contain
-Prolog={prolog}
-Epilog={epilog}
+Prolog=/etc/skuwise/slurm/prolog.sh
+Epilog=/etc/skuwise/slurm/epilog.sh
 ReturnToService=2
 KillWait=2
 MinJobAge=3600
@@ -86,8 +84,6 @@ _AGENT_DROP_IN = """
 Environment=LD_LIBRARY_PATH=/opt/nvml SKUWISE_NVML_SCENARIO=/opt/nvml/scenario
 Environment=SKUWISE_NVML_PROCESSES=/opt/nvml/processes
 """
-# What may be opened where everything else is denied: memory devices, terminals, FUSE and the like; all may be made.
-_ALLOWED = ("c 1:* rwm", "c 5:* rwm", "c 136:* rwm", "c 10:* rwm", "c *:* m", "b *:* m", "c 195:255 rwm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ class Layout:
     gres_conf: str
     gres: str
     minors: range
-    cgroup: str = "v1"  # "v1", "v1, devices denied" or "v2"
+    cgroup: str = "v1"  # or "v2"
 
 
 def slurm_root(folder: Path, factory: pytest.TempPathFactory) -> Path:
@@ -197,7 +193,6 @@ class SlurmMachine(Machine):
         environment: dict[str, str] = {}
         v1 = [name for name in ("freezer", "devices", "pids") if Cgroups.has(name)]
         part = [name for name in ("systemd", "unified") if Cgroups.has(name)]
-        rules = None
         if layout.cgroup == "v2" or not v1:
             # Slurm loads a BPF program for each job.
             options += ["--capability=all", "--system-call-filter=bpf"]
@@ -207,10 +202,8 @@ class SlurmMachine(Machine):
             self.remounted: list[str] = []
         else:
             self.remounted = v1
-            if layout.cgroup != "v1":
-                rules = [*_ALLOWED, *(f"c 195:{minor} rwm" for minor in range(GPUS))]
         self.version = "v1" if self.remounted else "v2"
-        groups = Cgroups(f"{CGROUP}-{folder.name}", [*self.remounted, *part], rules)
+        groups = Cgroups(f"{CGROUP}-{folder.name}", [*self.remounted, *part])
         super().__init__(root, folder.with_name(f"{folder.name}.log"), groups, options, environment)
 
     def start_slurm(self) -> None:
@@ -229,18 +222,17 @@ class SlurmMachine(Machine):
         self.run("systemctl", "start", "slurmdbd")
         asked = ("sh", "-c", "sacctmgr -n show cluster && echo answers")
         until(lambda: self.run(*asked, check=False).endswith("answers"), what="the accounting")
-        self._account("add", "cluster", CLUSTER)
+        self._account("add", "cluster", "lab")
         self._account("add", "qos", "high")
         for user, account in USERS.items():
-            self._account("add", "account", account, f"Cluster={CLUSTER}")
+            self._account("add", "account", account, "Cluster=lab")
             self._account("add", "user", user, f"Account={account}", f"DefaultAccount={account}", "qos=normal,high")
         self.run("systemctl", "start", "slurmctld", "slurmd")
         self.wait_for_node()
 
     def configure(self) -> None:
         """Write Slurm's files; the daemons read them at their start."""
-        conf = _SLURM_CONF.format(cluster=CLUSTER, gres=self.layout.gres, prolog=PROLOG, epilog=EPILOG)
-        _write(self.root, "etc/slurm/slurm.conf", conf)
+        _write(self.root, "etc/slurm/slurm.conf", _SLURM_CONF.format(gres=self.layout.gres))
         _write(self.root, "etc/slurm/gres.conf", self.layout.gres_conf)
         cgroup = f"CgroupPlugin=cgroup/{self.version}\nConstrainDevices=yes\n"
         _write(self.root, "etc/slurm/cgroup.conf", cgroup)
@@ -284,12 +276,10 @@ class SlurmMachine(Machine):
         """What Slurm itself has written down, every run of each job. Times are Unix seconds."""
         fields = "JobIDRaw,User,Account,Partition,QOS,State,Start,End,JobID,JobName"
         command = ("env", "SLURM_TIME_FORMAT=%s", "sacct", "-a", "-D", "-X", "-n", "-S", "2000-01-01", "--parsable2")
-        lines = self.run(*command, f"--format={fields}").splitlines()
         result = []
-        for line in lines:
-            parts = line.split("|", 9)
-            if len(parts) == 10 and parts[6].isdigit():
-                raw, user, account, partition, qos, state, start, end, job, name = parts
+        for line in self.run(*command, f"--format={fields}").splitlines():
+            raw, user, account, partition, qos, state, start, end, job, name = line.split("|", 9)
+            if start.isdigit():
                 ended = float(end) if end.isdigit() else None
                 result.append(AccountedJob(raw, job, name, user, account, partition, qos, state, float(start), ended))
         return result

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.system]
 
 LAYOUTS = (
     Layout("all", "Name=gpu File=/dev/nvidia[0-7]\n", "gpu:8", range(8)),
-    Layout("last four", "Name=gpu File=/dev/nvidia[4-7]\n", "gpu:4", range(4, 8), "v1, devices denied"),
+    Layout("last four", "Name=gpu File=/dev/nvidia[4-7]\n", "gpu:4", range(4, 8)),
     # slurmd puts the types in the order in which slurm.conf has them.
     Layout(
         "typed",

@@ -42,14 +42,6 @@ class Bare:
     bin: Path
     checkout: Path
 
-    def has(self, *programs: str) -> Bare:
-        for program in programs:
-            path = shutil.which(program)
-            if path is None:
-                pytest.skip(f"{program} is not installed")
-            (self.bin / program).symlink_to(path)
-        return self
-
     def has_python(
         self, name: str = "python3", version: str = "3.11", *, venv: int = 0, pip: str = "", status: int = 0
     ) -> Bare:
@@ -77,7 +69,12 @@ def bare(tmp_path: Path) -> Bare:
     shutil.copytree(ROOT / "deploy/setup", machine.checkout / "deploy/setup")
     (machine.checkout / "requirements").mkdir()
     shutil.copy(ROOT / "requirements/run.lock", machine.checkout / "requirements")
-    return machine.has(*TOOLS)
+    for program in TOOLS:
+        path = shutil.which(program)
+        if path is None:
+            pytest.skip(f"{program} is not installed")
+        (machine.bin / program).symlink_to(path)
+    return machine
 
 
 def sentence(done: subprocess.CompletedProcess[str]) -> str:
