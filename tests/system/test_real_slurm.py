@@ -1,6 +1,6 @@
 """Whose work it is on a real Slurm: jobs of every kind on a booted node, and skuwise's rows beside Slurm's own record.
 
-Three ways to list GPUs in gres.conf, each on a machine of its own; they run at the same time. What is right is never
+Three ways to list GPUs in gres.conf, each on a separate machine; they run at the same time. What is right is never
 what our code says: GPUs are those that the kernel let the job's own processes open, all else is Slurm's accounting.
 """
 
