@@ -6,14 +6,12 @@ from functools import cache
 from threading import Event
 
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.plan.figures import Planner
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.show.series.health import health_of
 from skuwise.advisor.show.series.whatif_session import Workbench, workbench
-from skuwise.advisor.show.subjects import find
 from skuwise.advisor.state.file import State
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.support.frame_builder import DECODE, HOUR, START, TRAINING, FrameBuilder
@@ -122,10 +120,6 @@ class HandLoader(Loader):
     def decide(self, advice: Advice, id_: str, act, until: float | None, why: str | None) -> Decision:
         self.decided.append((id_, act, until, why))
         return Decision(act, NOW, "ann", until, why)  # type: ignore[arg-type]
-
-    def queries(self, look: Look, id_: str) -> str:
-        advice = replace(look.advice, source={"kind": "sqlite", "databases": ["fleet.db"]})
-        return queries_of(advice, find(advice, id_), width=96)
 
     def bench(self, loaded: Loaded, workload: str, tell: Callable[[str], None]) -> Workbench | None:
         return workbench(loaded.frame, loaded.advice.workloads, workload, self.rulebook(), NOW)

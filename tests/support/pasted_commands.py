@@ -6,9 +6,13 @@ the PATH being this checkout.
 """
 
 import os
+import pty
 import re
+import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,30 +41,49 @@ def commands_in(text: str) -> list[str]:
 
 
 def _without_values(command: str) -> str:
-    """The command without quoted words and paths, whose capitals are nobody's placeholders."""
+    """The command without quoted words and paths, whose capitals are no placeholders."""
     return re.sub(r"'[^']*'|\S*/\S*|\$\w+", "x", command)
 
 
-def launcher(folder: Path) -> Path:
-    """A folder for the PATH with a ``skuwise`` that runs this checkout."""
-    place = folder / "bin"
-    place.mkdir(parents=True, exist_ok=True)
-    script = place / "skuwise"
+def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """A new user's: an empty home, and `skuwise` on the PATH, which runs this checkout."""
+    script = folder / "bin/skuwise"
+    script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(f"#!{sys.executable}\nimport sys\n\nfrom skuwise.__main__ import main\n\nsys.exit(main())\n")
     script.chmod(0o755)
-    return place
+    folders = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
+    path = f"{script.parent}{os.pathsep}{base.get('PATH', os.defpath)}"
+    return {**base, **folders, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
 
 
-def paste(
-    command: str, folder: Path, environ: Mapping[str, str] | None = None, timeout: float = 300.0
-) -> subprocess.CompletedProcess[str]:
+def paste(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a printed command line by ``sh -c`` in `folder`. Settings and ledgers of the user do not count."""
-    home = folder / "home"
-    home.mkdir(exist_ok=True)
-    part = {
-        **os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "XDG_CONFIG_HOME": str(home / "config"),
-        "PATH": f"{launcher(folder)}:{os.environ.get('PATH', '')}", **(environ or {}),
-    }  # fmt: skip
+    environ = environment(folder, os.environ)
     return subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=part, capture_output=True, text=True, check=False, timeout=timeout
+        ["sh", "-c", command], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300
     )
+
+
+def on_a_terminal(command: str, folder: Path, environ: Mapping[str, str], shows: str, key: str) -> tuple[int, str]:
+    """The status and the output of a line of bash on a pseudo-terminal; `key` ends it once it `shows` something."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.execve("/bin/bash", ["bash", "-c", f"stty rows 40 cols 120; {command}"], dict(environ))
+    shown, pressed, ends = b"", 0.0, time.monotonic() + 240
+    try:
+        while time.monotonic() < ends:
+            if select.select([terminal], [], [], 0.5)[0]:
+                try:
+                    shown += os.read(terminal, 1 << 16)
+                except OSError:  # the program ended
+                    break
+            # Pressed again until it ends: a program that still starts may not have heard the first.
+            if shows.encode() in shown and time.monotonic() - pressed > 5:
+                os.write(terminal, key.encode())
+                pressed = time.monotonic()
+        else:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode(errors="replace")

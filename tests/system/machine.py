@@ -8,19 +8,21 @@ import contextlib
 import os
 import shlex
 import shutil
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from skuwise.tests.nvmlstub import StubBuildError, build
 from skuwise.tests.support.shared_artifacts import PROJECT, once, wheel
+from skuwise.tests.support.stored_rows import rows
 
 PYTHON = "/opt/skuwise/bin/python"
 STATE = "/var/lib/skuwise"
+BOOT = ("debootstrap", "systemd-nspawn", "nsenter")
 DATABASE = f"{STATE}/skuwise.db"
 
 
@@ -42,28 +44,21 @@ def until(true: Callable[[], bool], seconds: float = 60, what: str = "it") -> No
 
 
 def skip_without(*tools: str) -> None:
-    """Skip where this side cannot boot a container at all."""
+    """Skip where this side cannot make a container with these tools."""
     if os.geteuid() != 0:
-        pytest.skip("booting a container needs root")
-    missing = [tool for tool in ("debootstrap", "systemd-nspawn", "nsenter", *tools) if shutil.which(tool) is None]
+        pytest.skip("a container needs root")
+    missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
 class Cgroups:
-    """Cgroups of a container's own in hierarchies of version 1: what boots in them takes them for the roots.
+    """Cgroups of a container alone in hierarchies of version 1: what boots in them takes them for the roots."""
 
-    `rules` are lines for ``devices.allow``, everything else being denied; None: everything is allowed.
-    """
-
-    def __init__(self, name: str, controllers: Sequence[str], rules: Sequence[str] | None = None) -> None:
+    def __init__(self, name: str, controllers: Sequence[str]) -> None:
         self.folders = tuple(self._own(controller) / name for controller in controllers)
         for folder in self.folders:
             folder.mkdir()
-            if rules is not None and folder.parts[4] == "devices":
-                (folder / "devices.deny").write_text("a")
-                for rule in rules:
-                    (folder / "devices.allow").write_text(rule)
 
     @staticmethod
     def has(controller: str) -> bool:
@@ -97,26 +92,14 @@ class Machine:
     """A booted container. `run` runs a command inside."""
 
     def __init__(
-        self,
-        root: Path,
-        log: Path,
-        options: Sequence[str] = (),
-        *,
-        environment: Mapping[str, str] | None = None,
-        cgroups: Cgroups | None = None,
+        self, root: Path, log: Path, cgroups: Cgroups, options: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        self.root = root
-        self.log = log
-        self.cgroups = cgroups
+        self.root, self.log, self.cgroups = root, log, cgroups
         command = ["systemd-nspawn", "--boot", "--register=no", "--keep-unit", "--machine=gpunode", "-D", str(root)]
-        before = cgroups.entered() if cgroups is not None else []
+        command, environment = [*cgroups.entered(), *command, *options], {**os.environ, **environment}
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*before, *command, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **(environment or {})},
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
             )
 
     def wait_for_login(self) -> None:
@@ -144,18 +127,15 @@ class Machine:
     def shows(self, name: str) -> str:
         return self.run("systemctl", "show", "-P", name, "skuwise-agent.service")
 
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
-        database = self.inside(DATABASE)
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
-            return connection.execute(sql).fetchall()
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return rows(self.inside(DATABASE), sql)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             with contextlib.suppress(OSError, IndexError):
                 os.kill(self.leader, 9)
             self.process.wait(timeout=30)
-        if self.cgroups is not None:
-            self.cgroups.remove()
+        self.cgroups.remove()
 
 
 def minimal_debian(factory: pytest.TempPathFactory) -> Path:
@@ -182,7 +162,12 @@ def put_agent(root: Path, factory: pytest.TempPathFactory) -> None:
     must(*pip, "--no-index", "--no-deps", wheel(factory))
     nvml = root / "opt/nvml"
     nvml.mkdir()
+    shutil.copy(stub_library(), nvml)
+
+
+def stub_library() -> Path:
+    """The driver's library, the stub's; the test is skipped where it cannot be built."""
     try:
-        shutil.copy(build() / "libnvidia-ml.so.1", nvml)
+        return build() / "libnvidia-ml.so.1"
     except StubBuildError as error:
         pytest.skip(str(error))

@@ -9,7 +9,7 @@ from typing import Any
 
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.tests.system.machine import PYTHON, until
+from skuwise.tests.system.machine import until
 from skuwise.tests.system.slurm_machine import PAYLOAD, AccountedJob, Layout, SlurmMachine, minor_of
 
 # The agent looks at processes every 10 s; two looks and the flush, so that what ended is written.
@@ -27,6 +27,7 @@ class Seen:
     truth: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     recorded: Sequence[Row] = ()  # as the agent wrote them
     imported: Sequence[Row] = ()  # as advice reads them when Slurm's job table is there
+    faulty_jobs: dict[str, str] = field(default_factory=dict)  # by fault of prolog and epilog, what became of the job
     node_states: list[str] = field(default_factory=list)
 
 
@@ -56,7 +57,8 @@ class Runner:
         self.batch("4 GPUs", "bob", "four", 4, f"exec {PAYLOAD} 12")
         self.batch("array", "alice", "sweep", 1, f"exec {PAYLOAD} 6", "--array=3-4", "-p", "debug")
         self.batch("fail", "bob", "<b>broken</b>", 1, f"{PAYLOAD} 3 7")
-        self.steps("steps")
+        steps = f"srun -n1 --gres=gpu:1 --exact {PAYLOAD} 11 & srun -n1 --gres=gpu:1 --exact {PAYLOAD} 11 & wait"
+        self.batch("srun steps", "alice", "steps", 2, steps, "-n", "2")
         self.seen.cases |= {"interactive": "srun", "session": "salloc"}
         machine.background("bob", "srun", "-J", "interactive", "--gres=gpu:1", PAYLOAD, "11")
         held = f"sleep 2; srun {PAYLOAD} 10"
@@ -67,11 +69,8 @@ class Runner:
         until(lambda: machine.job_state(requeued) == "PENDING", what="the requeued job")
         time.sleep(2)  # slurmd refuses a run in the second in which it ended the one before
         machine.run("scontrol", "update", f"jobid={requeued}", "StartTime=now")
-        self.end()
-
-    def steps(self, name: str) -> None:
-        steps = f"srun -n1 --gres=gpu:1 --exact {PAYLOAD} 11 & srun -n1 --gres=gpu:1 --exact {PAYLOAD} 11 & wait"
-        self.batch("srun steps", "alice", name, 2, steps, "-n", "2")
+        machine.wait_empty()
+        self.seen.node_states.append(machine.node_state())
 
     def restarts(self) -> None:
         """Three jobs run while both daemons are started again and the node is drained."""
@@ -90,49 +89,27 @@ class Runner:
         machine.run("/etc/skuwise/slurm/drained.sh", "--clear")
         machine.wait_for_node()
 
-    def without_cgroups(self) -> None:
-        """Where slurmd follows processes by their parents, cgroups do not identify jobs."""
-        machine = self.machine
-        machine.reconfigure(self.seen.layout)
-        self.batch("1 GPU", "alice", "lone", 1, f"exec {PAYLOAD} 12")
-        self.batch("4 GPUs", "bob", "lone four", 4, f"{PAYLOAD} 12")
-        self.steps("lone steps")
-        self.end()
 
-    def end(self) -> None:
-        self.machine.wait_empty()
-        self.seen.node_states.append(self.machine.node_state())
-
-
-def collect(machine: SlurmMachine, result: Sequence[Seen], copy: Path) -> None:
+def collect(machine: SlurmMachine, seen: Seen, copy: Path) -> None:
     """Once the agent has written what ended, what each side says."""
     time.sleep(SETTLED_SECONDS)
-    accounted, truth = machine.accounting(), machine.truth()
+    seen.accounted, seen.truth = machine.accounting(), machine.truth()
     machine.import_jobs(copy)
     columns = ("job_id", "workload_id", "scheduler", "user", "account", "partition", "name")
     used = ("gpu_uuid", "ts_start", "ts_end", "shared")
     sql = f"SELECT {', '.join((*columns, *used))} FROM workloads JOIN workload_gpus USING (workload_id)"
-    recorded: list[dict[str, Any]] = [dict(zip((*columns, *used), row, strict=True)) for row in machine.rows(sql)]
+    seen.recorded = [dict(zip((*columns, *used), row, strict=True)) for row in machine.rows(sql)]
     frame = with_jobs(read_frame([copy]))
     imported = frame.uses.merge(frame.workloads, on="workload_id")
     imported = imported.astype(object).where(imported.notna(), None).to_dict("records")
-    for seen in result:
-        seen.accounted = [accounted_job for accounted_job in accounted if accounted_job.name in seen.cases]
-        job_ids = {accounted_job.job_id for accounted_job in seen.accounted}
-        seen.truth = {job: records for job, records in truth.items() if job in job_ids}
-        seen.recorded = [row for row in recorded if row["job_id"] in job_ids]
-        seen.imported = [
-            {str(key): value for key, value in row.items()} for row in imported if row["job_id"] in job_ids
-        ]
-        recorded = [row for row in recorded if row["job_id"] not in job_ids]
-    assert not recorded, f"not of any job that ran: {recorded}"
+    seen.imported = [{str(key): value for key, value in row.items()} for row in imported]
+    strange = {row["job_id"] for row in seen.recorded} - {job.job_id for job in seen.accounted}
+    assert not strange, f"not of any job that ran: {strange}"
 
 
-def meet_faults(machine: SlurmMachine) -> tuple[dict[str, str], list[str]]:
-    """What became of a job (by fault) and of the node where prolog and epilog met a fault."""
+def meet_faults(machine: SlurmMachine, seen: Seen) -> None:
+    """What becomes of a job, and of the node, where prolog and epilog meet a fault."""
     folder = "/run/skuwise-slurm"
-    jobs: dict[str, str] = {}
-    node_states: list[str] = []
     back, disk, gone = f"rm -rf {folder}; mv {folder}.away {folder}", "mount -t tmpfs -o mode=0755", f"umount {folder}"
     on_nodes = {
         "full disk": (f"{disk},size=16k tmpfs {folder}; cat /dev/zero > {folder}/fill; true", gone),
@@ -144,17 +121,9 @@ def meet_faults(machine: SlurmMachine) -> tuple[dict[str, str], list[str]]:
         machine.run("sh", "-c", before)
         job = machine.batch("alice", name, 1, "true")
         machine.wait_empty()
-        jobs[name] = machine.job_state(job)
-        node_states.append(machine.node_state())
+        seen.faulty_jobs[name] = machine.job_state(job)
+        seen.node_states.append(machine.node_state())
         machine.run("sh", "-c", after)
-    return jobs, node_states
-
-
-def ask_doctor(machine: SlurmMachine, layout: Layout) -> str:
-    """What doctor says of Slurm's settings with `layout`."""
-    machine.reconfigure(layout)
-    stub = ("env", "LD_LIBRARY_PATH=/opt/nvml", "SKUWISE_NVML_SCENARIO=/opt/nvml/scenario")
-    return machine.run(*stub, PYTHON, "-m", "skuwise", "agent", "doctor", check=False)
 
 
 # What the issue allows between a stamp of ours and Slurm's own record, which is in whole seconds.
@@ -166,9 +135,9 @@ RECORDED = ("GPUs", "user", "account", "partition", "start", "end")
 
 def differences(seen: Seen, rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
     """Where `rows` of one layout are not as Slurm's own record has each run of a job. Only `columns` count."""
-    assert {accounted_job.name for accounted_job in seen.accounted} == set(seen.cases)
+    assert {job.name for job in seen.accounted} == set(seen.cases)
     result: list[str] = []
-    for job_id in dict.fromkeys(accounted_job.job_id for accounted_job in seen.accounted):
+    for job_id in dict.fromkeys(job.job_id for job in seen.accounted):
         runs = sorted((job for job in seen.accounted if job.job_id == job_id), key=lambda job: job.start)
         workloads: dict[str, list[Row]] = {}
         for row in sorted((row for row in rows if row["job_id"] == job_id), key=lambda row: row["ts_start"]):

@@ -19,19 +19,17 @@ from pathlib import Path
 import pytest
 from skuwise.tests.system.machine import DATABASE, PYTHON, Cgroups, Machine, minimal_debian, must, put_agent, until
 
-CLUSTER = "lab"
 USERS: Mapping[str, str] = {"alice": "vision", "bob": "nlp"}  # and their accounts
 GPUS = 8
 TRUTH = "/opt/truth"
 PAYLOAD = "/opt/payload.py"
-PROLOG, EPILOG = "/etc/skuwise/slurm/prolog.sh", "/etc/skuwise/slurm/epilog.sh"
 # Another run of this test on the same host has others.
 CGROUP = f"gpunode-{os.getpid()}"
 _PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurmdbd", "mariadb-server", "iproute2")
 _SERVICES = ("munge", "mariadb", "slurmdbd", "slurmctld", "slurmd")
 _HERE = Path(__file__).parent
 _SLURM_CONF = """
-ClusterName={cluster}
+ClusterName=lab
 SlurmctldHost=gpunode(127.0.0.1)
 SlurmUser=slurm
 AuthType=auth/munge
@@ -42,16 +40,16 @@ SlurmdPidFile=/run/slurmd.pid
 SlurmctldLogFile=/var/log/slurm/slurmctld.log
 SlurmdLogFile=/var/log/slurm/slurmd.log
 MpiDefault=none
-ProctrackType=proctrack/{proctrack}
-TaskPlugin=task/{task}
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 GresTypes=gpu
 PrologFlags=Alloc,Contain
-Prolog={prolog}
-Epilog={epilog}
+Prolog=/etc/skuwise/slurm/prolog.sh
+Epilog=/etc/skuwise/slurm/epilog.sh
 ReturnToService=2
 KillWait=2
 MinJobAge=3600
@@ -86,26 +84,17 @@ _AGENT_DROP_IN = """
 Environment=LD_LIBRARY_PATH=/opt/nvml SKUWISE_NVML_SCENARIO=/opt/nvml/scenario
 Environment=SKUWISE_NVML_PROCESSES=/opt/nvml/processes
 """
-# What may be opened where everything else is denied: memory devices, terminals, FUSE and the like; all may be made.
-_ALLOWED = ("c 1:* rwm", "c 5:* rwm", "c 136:* rwm", "c 10:* rwm", "c *:* m", "b *:* m", "c 195:255 rwm")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a node lists its GPUs. `order`: the minor of each of Slurm's indices, as the documentation of gres.conf and
-    slurm.conf has it and `test_real_slurm` proves by what jobs may open."""
+    """How a node lists its GPUs. `minors`: those that it lists."""
 
     name: str
     gres_conf: str
     gres: str
-    order: tuple[int, ...]
-    cgroup: str = "v1"  # "v1", "v1, devices denied" or "v2"
-    proctrack: str = "cgroup"
-
-    @property
-    def constrained(self) -> bool:
-        """Whether the kernel keeps jobs from the GPUs that are not theirs."""
-        return self.proctrack == "cgroup"
+    minors: range
+    cgroup: str = "v1"  # or "v2"
 
 
 def slurm_root(folder: Path, factory: pytest.TempPathFactory) -> Path:
@@ -204,7 +193,6 @@ class SlurmMachine(Machine):
         environment: dict[str, str] = {}
         v1 = [name for name in ("freezer", "devices", "pids") if Cgroups.has(name)]
         part = [name for name in ("systemd", "unified") if Cgroups.has(name)]
-        rules = None
         if layout.cgroup == "v2" or not v1:
             # Slurm loads a BPF program for each job.
             options += ["--capability=all", "--system-call-filter=bpf"]
@@ -214,11 +202,9 @@ class SlurmMachine(Machine):
             self.remounted: list[str] = []
         else:
             self.remounted = v1
-            if layout.cgroup != "v1":
-                rules = [*_ALLOWED, *(f"c 195:{minor} rwm" for minor in range(GPUS))]
         self.version = "v1" if self.remounted else "v2"
-        groups = Cgroups(f"{CGROUP}-{folder.name}", [*self.remounted, *part], rules)
-        super().__init__(root, folder.with_name(f"{folder.name}.log"), options, environment=environment, cgroups=groups)
+        groups = Cgroups(f"{CGROUP}-{folder.name}", [*self.remounted, *part])
+        super().__init__(root, folder.with_name(f"{folder.name}.log"), groups, options, environment)
 
     def start_slurm(self) -> None:
         """From a machine that has booted to a node that takes jobs. The agent is not started."""
@@ -229,48 +215,31 @@ class SlurmMachine(Machine):
             self.run("mknod", "-m", "666", f"/dev/{name}", "c", "195", str(minor))
         # Slurm looks up addresses with AI_ADDRCONFIG, which needs one that is not loopback's.
         self.run("ip", "address", "add", "192.0.2.1/32", "dev", "lo")
-        self.configure(self.layout)
+        self.configure()
         self.run("systemctl", "start", "munge", "mariadb")
         grant = "create user slurm@localhost identified via unix_socket; grant all on slurm_acct.* to slurm@localhost"
         self.run("mysql", "-e", grant)
         self.run("systemctl", "start", "slurmdbd")
-        until(lambda: self.tells("sacctmgr", "-n", "show", "cluster") is not None, what="the accounting")
-        self._account("add", "cluster", CLUSTER)
+        asked = ("sh", "-c", "sacctmgr -n show cluster && echo answers")
+        until(lambda: self.run(*asked, check=False).endswith("answers"), what="the accounting")
+        self._account("add", "cluster", "lab")
         self._account("add", "qos", "high")
         for user, account in USERS.items():
-            self._account("add", "account", account, f"Cluster={CLUSTER}")
+            self._account("add", "account", account, "Cluster=lab")
             self._account("add", "user", user, f"Account={account}", f"DefaultAccount={account}", "qos=normal,high")
         self.run("systemctl", "start", "slurmctld", "slurmd")
         self.wait_for_node()
 
-    def configure(self, layout: Layout) -> None:
-        """Write Slurm's files for `layout`; the daemons read them at their next start."""
-        self.layout = layout
-        task = "cgroup" if layout.constrained else "none"
-        conf = _SLURM_CONF.format(
-            cluster=CLUSTER, proctrack=layout.proctrack, task=task, gres=layout.gres, prolog=PROLOG, epilog=EPILOG
-        )
-        _write(self.root, "etc/slurm/slurm.conf", conf)
-        _write(self.root, "etc/slurm/gres.conf", layout.gres_conf)
-        constrain = "yes" if layout.constrained else "no"
-        _write(
-            self.root, "etc/slurm/cgroup.conf", f"CgroupPlugin=cgroup/{self.version}\nConstrainDevices={constrain}\n"
-        )
-        _write(
-            self.root,
-            f"{TRUTH}/node.json".lstrip("/"),
-            json.dumps({"order": list(layout.order), "constrained": layout.constrained}),
-        )
+    def configure(self) -> None:
+        """Write Slurm's files; the daemons read them at their start."""
+        _write(self.root, "etc/slurm/slurm.conf", _SLURM_CONF.format(gres=self.layout.gres))
+        _write(self.root, "etc/slurm/gres.conf", self.layout.gres_conf)
+        cgroup = f"CgroupPlugin=cgroup/{self.version}\nConstrainDevices=yes\n"
+        _write(self.root, "etc/slurm/cgroup.conf", cgroup)
+        _write(self.root, f"{TRUTH}/gpus.json".lstrip("/"), json.dumps(list(self.layout.minors)))
 
     def _account(self, *command: str) -> None:
         self.run("sacctmgr", "-Q", "-i", *command)
-
-    def tells(self, *command: str) -> str | None:
-        """What a command prints; None: it fails (yet)."""
-        try:
-            return self.run(*command)
-        except AssertionError:
-            return None
 
     def wait_for_node(self, state: str = "idle") -> None:
         until(lambda: self.node_state().startswith(state), 60, f"a node that is {state} ({self.node_state()})")
@@ -307,12 +276,10 @@ class SlurmMachine(Machine):
         """What Slurm itself has written down, every run of each job. Times are Unix seconds."""
         fields = "JobIDRaw,User,Account,Partition,QOS,State,Start,End,JobID,JobName"
         command = ("env", "SLURM_TIME_FORMAT=%s", "sacct", "-a", "-D", "-X", "-n", "-S", "2000-01-01", "--parsable2")
-        lines = self.run(*command, f"--format={fields}").splitlines()
         result = []
-        for line in lines:
-            parts = line.split("|", 9)
-            if len(parts) == 10 and parts[6].isdigit():
-                raw, user, account, partition, qos, state, start, end, job, name = parts
+        for line in self.run(*command, f"--format={fields}").splitlines():
+            raw, user, account, partition, qos, state, start, end, job, name = line.split("|", 9)
+            if start.isdigit():
                 ended = float(end) if end.isdigit() else None
                 result.append(AccountedJob(raw, job, name, user, account, partition, qos, state, float(start), ended))
         return result
@@ -325,13 +292,6 @@ class SlurmMachine(Machine):
             contextlib.closing(sqlite3.connect(copy)) as other,
         ):
             connection.backup(other)
-
-    def reconfigure(self, layout: Layout) -> None:
-        """Start Slurm's daemons again with this layout."""
-        self.run("systemctl", "stop", "slurmd", "slurmctld")
-        self.configure(layout)
-        self.run("systemctl", "start", "slurmctld", "slurmd")
-        self.wait_for_node()
 
     def truth(self) -> dict[str, list[Mapping[str, object]]]:
         """What the jobs' processes wrote down, by raw job id, in the order they started."""

@@ -28,13 +28,9 @@ def may_open(path: str) -> bool:
 def main() -> int:
     seconds = float(sys.argv[1])
     status = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    # Minors in the order of Slurm's indices. A device that gres.conf does not list is open to every job, but of none.
-    node = json.loads((TRUTH / "node.json").read_text())
-    if node["constrained"]:
-        gpus = [minor for minor in sorted(node["order"]) if may_open(f"/dev/nvidia{minor}")]
-    else:
-        answer = os.environ.get("SLURM_STEP_GPUS") or os.environ.get("SLURM_JOB_GPUS", "")
-        gpus = sorted(node["order"][int(index)] for index in answer.split(",") if index)
+    # A device that gres.conf does not list is open to every job, but of none.
+    listed = json.loads((TRUTH / "gpus.json").read_text())
+    gpus = [minor for minor in listed if may_open(f"/dev/nvidia{minor}")]
     pid = os.getpid()
     held = PROCESSES / str(pid)
     held.write_text("".join(f"{minor} {BYTES}\n" for minor in gpus))

@@ -30,24 +30,9 @@ Environment=SKUWISE_NVML_DEVICE=/dev/nvidiactl
 """
 
 
-class Node(debian.Machine):
-    """The booted container."""
-
-    def __init__(self, root: Path, log: Path) -> None:
-        # Which devices a unit may open is enforced in cgroups of version 2, by BPF programs.
-        part = [name for name in ("systemd", "unified") if debian.Cgroups.has(name)]
-        super().__init__(
-            root,
-            log,
-            ["--capability=all", "--system-call-filter=bpf"],
-            environment={"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
-            cgroups=debian.Cgroups(f"skuwise-booted-{os.getpid()}", part),
-        )
-
-
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    debian.skip_without()
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[debian.Machine]:
+    debian.skip_without(*debian.BOOT)
     folder = tmp_path_factory.mktemp("system")
     root = folder / "root"
     debian.must("cp", "-a", debian.minimal_debian(tmp_path_factory), root)
@@ -56,7 +41,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     (nvml / "scenario").write_text(SCENARIO)
     StubClock(nvml / "clock").set(1.0)
     debian.must("chmod", "-R", "a+rX", nvml)
-    booted = Node(root, folder / "boot.log")
+    # Which devices a unit may open is enforced in cgroups of version 2, by BPF programs.
+    part = [name for name in ("systemd", "unified") if debian.Cgroups.has(name)]
+    cgroups = debian.Cgroups(f"skuwise-booted-{os.getpid()}", part)
+    options = ["--capability=all", "--system-call-filter=bpf"]
+    unified = {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
+    booted = debian.Machine(root, folder / "boot.log", cgroups, options, unified)
     try:
         booted.wait_for_login()
         yield booted
@@ -65,7 +55,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         shutil.rmtree(root)  # some 400 MB
 
 
-def test_install_late_driver_kill_hang_stall_and_restart(machine: Node) -> None:
+def test_install_late_driver_kill_hang_stall_and_restart(machine: debian.Machine) -> None:
     # An operator installs and starts it.
     said = machine.run(debian.PYTHON, "-m", "skuwise", "agent", "install")
     assert "wrote /etc/systemd/system/skuwise-agent.service" in said and "failed" not in said

@@ -8,10 +8,8 @@ Needs root, an overlay file system, unshare, nsenter, setpriv, and an index for 
 """
 
 import contextlib
-import os
 import shutil
 import socket
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -24,9 +22,9 @@ import psutil
 import pytest
 import yaml
 from skuwise.tests.integration.agent.jobs.test_podresources import KubeletServer
-from skuwise.tests.nvmlstub import StubBuildError, build
 from skuwise.tests.support.containerfile import Instruction, every, stages, variables
-from skuwise.tests.system.machine import until
+from skuwise.tests.support.stored_rows import rows
+from skuwise.tests.system.machine import skip_without, stub_library, until
 
 pytestmark = [pytest.mark.system]
 
@@ -88,11 +86,7 @@ class Container:
 
 @pytest.fixture
 def container() -> Iterator[Container]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    missing = [tool for tool in ("unshare", "nsenter", "setpriv", "chroot") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    skip_without("unshare", "nsenter", "setpriv", "chroot")
     # A socket's path has room for 107 characters, fewer than pytest's own folders leave.
     with tempfile.TemporaryDirectory(prefix="pod-") as folder:
         made = Container(Path(folder))
@@ -120,21 +114,12 @@ def perform(container: Container, steps: list[Instruction], workdir: str = "/") 
 
 def bring_the_driver(container: Container) -> dict[str, str]:
     """What the NVIDIA runtime does: the driver's library, here the stub's."""
-    try:
-        library = build() / "libnvidia-ml.so.1"
-    except StubBuildError as error:
-        pytest.skip(str(error))
     scenario = container.node / "scenario"
     scenario.write_text(SCENARIO)
     container.shell("mkdir -p /opt/nvml")
-    for file in (library, scenario):
+    for file in (stub_library(), scenario):
         container.within("cp", str(file), str(container.root / "opt/nvml"))
     return {"LD_LIBRARY_PATH": "/opt/nvml", "SKUWISE_NVML_SCENARIO": "/opt/nvml/scenario"}
-
-
-def rows(database: Path, sql: str) -> list[tuple[object, ...]]:
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def test_the_steps_of_the_image_and_the_pod_make_an_agent_that_reads_and_may_do_nothing_else(

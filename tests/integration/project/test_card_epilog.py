@@ -81,13 +81,19 @@ def test_the_epilog_writes_the_card_of_a_job_or_nothing(
     assert bench.called("scontrol") == ([f"scontrol update JobId=4711 AdminComment={CARD}"] if acts else [])
 
 
-@pytest.mark.parametrize(("status", "text", "ends"), ANSWERS)
-def test_a_command_is_run_on_an_idle_answer_alone(bench: Bench, status: int, text: str, ends: int) -> None:
+@pytest.mark.parametrize(("status", "text", "ends"), [*ANSWERS, (255, "", 1)])
+def test_a_command_is_run_or_a_cluster_stopped_on_idle_answers_alone(
+    bench: Bench, status: int, text: str, ends: int
+) -> None:
     bench.answers({"4711": (status, text)})
-    bench.program("scancel")
+    bench.answers({"train": (0, IDLE), "train-worker1": (status, text)}, "ssh", 3)
+    for name in ("scancel", "sky"):
+        bench.program(name)
     done = bench.run("recipes/when-idle.sh", "4711", "2h", *SOURCE, "--", "scancel", "-v", "a b")
     assert bench.called("skuwise") == [f"skuwise idle 4711 --longer-than 2h {' '.join(SOURCE)}"]
     assert bench.called("scancel") == ([] if ends else ["scancel -v a b"]) and done.returncode == ends
+    done = bench.run("recipes/sky-autostop.sh", "--stop", "train", "1h", "train", "train-worker1")
+    assert bench.called("sky") == ([] if ends else ["sky stop --yes train"]) and done.returncode == ends
 
 
 def test_the_report_of_slurm_lists_idle_jobs_and_cancels_nothing(bench: Bench) -> None:
@@ -111,11 +117,3 @@ def test_idle_notebooks_are_stopped_where_that_is_asked_for(bench: Bench, stop: 
     annotated = [line for line in bench.called("kubectl") if " annotate " in line]
     assert len(annotated) == stop and all("idle-one --namespace=team-b" in line for line in annotated)
     assert [line.split()[2] for line in bench.called("skuwise")] == ["nb-0", "idle-one-0", "gone-0"]
-
-
-@pytest.mark.parametrize(("status", "text", "ends"), [*ANSWERS, (255, "", 1)])
-def test_a_cluster_is_stopped_where_every_host_is_idle(bench: Bench, status: int, text: str, ends: int) -> None:
-    bench.answers({"train": (0, IDLE), "train-worker1": (status, text)}, "ssh", 3)
-    bench.program("sky")
-    done = bench.run("recipes/sky-autostop.sh", "--stop", "train", "1h", "train", "train-worker1")
-    assert bench.called("sky") == ([] if ends else ["sky stop --yes train"]) and done.returncode == ends

@@ -3,14 +3,17 @@
 import re
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
+from inspect import cleandoc
 from pathlib import Path
 
+import click
 import pytest
 from skuwise.__main__ import COMMANDS
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, SERVING_METRICS
 from skuwise.agent.store.database import schema_sql
-from skuwise.tests.support.command_parsers import Option, ParsedCommand, every_parser
+from skuwise.tests.support.command_parsers import every_command
 from skuwise.tests.support.golden_files import renewed
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +67,6 @@ def test_the_readme_fits_one_screen_and_names_the_apt_line_and_two_commands() ->
     assert text.count("![") == 1
 
 
-FOLDER = Path(__file__).parents[3] / "docs/reference"
 COMMANDS_HEAD = """# Commands
 
 Look up a command and its options here, or run `skuwise COMMAND --help`. This page is generated from the code; `make
@@ -80,39 +82,45 @@ SHARED_FROM = 2  # options of at least so many commands, with the same meaning, 
 
 def commands_page() -> str:
     """The page as it should be, for the commands of today."""
-    commands = list(every_parser())
-    groups = {command.words[0] for command in commands if len(command.words) > 1}
-    counted = Counter(_row(option) for command in commands for option in command.options)
+    commands = list(every_command())
+    counted = Counter(_row(param, context) for _, context in commands for param in context.command.params)
     shared = {row for row, count in counted.items() if count >= SHARED_FROM}
     table = "\n".join(["## Shared options", "", "| option | meaning |", "|---|---|", *sorted(shared), "", ""])
-    return COMMANDS_HEAD + table + "\n".join(_section(parsed_command, groups, shared) for parsed_command in commands)
+    return COMMANDS_HEAD + table + "\n".join(_section(words, context, shared) for words, context in commands)
 
 
-def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:
-    text = f"{command.text[:1].upper()}{command.text[1:].rstrip('.')}."
-    lines = [f"## skuwise {' '.join(command.words)}", "", text, ""]
-    if len(command.words) == 1 and command.words[0] in groups:
+def _section(words: Sequence[str], context: click.Context, shared: set[str]) -> str:
+    text = (context.command.help or "").partition("\n")[0]
+    lines = [f"## skuwise {' '.join(words)}", "", f"{text[:1].upper()}{text[1:].rstrip('.')}.", ""]
+    if isinstance(context.command, click.Group):
         return "\n".join([*lines[:-1], "Run it with one of its subcommands.", ""])
-    options = command.options
-    rows = [row for row in map(_row, options) if row not in shared]
-    common = [f"`{option.names[0]}`" for option in options if _row(option) in shared and option.names]
+    params = {param: _row(param, context) for param in context.command.params}
+    rows = [row for row in params.values() if row not in shared]
+    options = [param for param, row in params.items() if row in shared and isinstance(param, click.Option)]
     if rows:
         lines += ["| option | meaning |", "|---|---|", *rows, ""]
-    if common:
-        lines += [f"Shared: {', '.join(common)}.", ""]
+    if options:
+        lines += [f"Shared: {', '.join(f'`{min(option.opts, key=len)}`' for option in options)}.", ""]
     return "\n".join(lines)
 
 
-def _row(option: Option) -> str:
-    value = f" {option.value}" if option.value else ""
-    spelled = ", ".join(option.names) + value if option.names else (option.value or "")
-    notes = [] if not option.names or not option.required else ["required"]
-    if option.choices and not (option.value and option.choices[0] in option.value):
-        notes.append("one of: " + ", ".join(option.choices))
-    if option.repeats and "repeat" not in option.help and "more than once" not in option.help:
+def _row(param: click.Parameter, context: click.Context) -> str:
+    value, notes = "", []
+    if isinstance(param, click.Option):
+        value = "" if param.is_flag else param.make_metavar(context).strip("[]")
+        spelled = f"{', '.join(sorted(param.opts, key=len))} {value}".rstrip()
+        text = param.help or ""
+        if param.required:
+            notes.append("required")
+    else:
+        spelled = value = param.human_readable_name.upper().strip("[]")
+        about = re.search(rf"^{value}: (.*?)\.$", cleandoc(context.command.help or ""), re.MULTILINE | re.DOTALL)
+        text = " ".join(about[1].split()) if about else ""
+    if isinstance(param.type, click.Choice) and param.type.choices[0] not in value:
+        notes.append("one of: " + ", ".join(param.type.choices))
+    if isinstance(param, click.Option) and param.multiple and "repeat" not in text and "more than once" not in text:
         notes.append("repeatable")
-    text = "; ".join([option.help, *notes] if option.help else notes)
-    return f"| `{_cell(spelled)}` | {_cell(text)} |"
+    return f"| `{_cell(spelled)}` | {_cell('; '.join([text, *notes] if text else notes))} |"
 
 
 def _cell(text: str) -> str:
@@ -133,4 +141,4 @@ def test_every_column_of_the_views_is_documented() -> None:
 
 def test_the_page_of_commands_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert renewed(FOLDER / "commands.md", made := commands_page()) == made
+    assert renewed(ROOT / "docs/reference/commands.md", made := commands_page()) == made

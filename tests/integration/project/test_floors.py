@@ -17,12 +17,15 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-def test_help_needs_neither_agent_nor_advisor() -> None:
-    done = python(
-        "import sys\nfrom skuwise.__main__ import main\nmain(['--help'])\n"
-        "print([m for m in sys.modules if m.startswith(('skuwise.agent', 'skuwise.advisor'))], file=sys.stderr)"
-    )
-    assert "Commands:" in done.stdout
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("from skuwise.__main__ import main\nmain(['--help'])", ("skuwise.agent", "skuwise.advisor")),
+        ("import skuwise.tui.app, skuwise.tui.data.loaders", ("numpy", "pandas", "yaml")),
+    ],
+)
+def test_the_help_and_the_first_page_need_nothing_heavy(code: str, heavy: tuple[str, ...]) -> None:
+    done = python(f"import sys\n{code}\nprint([m for m in sys.modules if m.startswith({heavy})], file=sys.stderr)")
     assert done.stderr.strip() == "[]"
 
 

@@ -62,11 +62,6 @@ def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Pa
     assert packages == {
         "click", "grpcio", "msgspec", "nvidia-ml-py", "prometheus-client", "psutil", "pyyaml", "typing-extensions",
     }  # fmt: skip
-    changed = folder / "changed"
-    changed.mkdir(exist_ok=True)
-    (changed / archive.name).write_bytes(archive.read_bytes()[:-1] + b"x")
-    (changed / f"{archive.name}.sha256").write_text((folder / f"{archive.name}.sha256").read_text())
-    assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode != 0
 
 
 def run(program: Path, *arguments: str, env: dict[str, str] | None = None, text: str = "") -> str:

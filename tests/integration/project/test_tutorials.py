@@ -2,23 +2,19 @@
 
 import json
 import os
-import pty
 import re
-import select
 import shlex
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
-from skuwise.tests.support.pasted_commands import launcher
+from skuwise.tests.support.pasted_commands import environment, on_a_terminal
 from skuwise.tests.support.prometheus_engines import prometheus
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -42,20 +38,13 @@ def blocks_of(page: Path, heading: str) -> tuple[Block, ...]:
     return tuple(Block(text, key) for _, key, text in _BLOCK.findall(section))
 
 
-def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """A new user's: an empty home, and `skuwise` on the PATH, which runs this tree."""
-    folders = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
-    path = f"{launcher(folder)}{os.pathsep}{base.get('PATH', os.defpath)}"
-    return {**base, **folders, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
-
-
 def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows: str = "GPU") -> dict[str, str]:
     """Run each block where the one before left the shell: its folder and its exported variables. Returns the outputs by
     the first lines. `shows`: what a block on a terminal shows once it has its data."""
     outputs, current = {}, dict(environ)
     for block in blocks:
         if block.key:
-            status, output = _on_a_terminal(block, folder, current, shows)
+            status, output = on_a_terminal(block.text, folder, current, shows, block.key)
         else:
             after = folder / ".environment"
             script = f"{block.text}\nstatus=$?\nenv -0 > {shlex.quote(str(after))}\nexit $status\n"
@@ -70,63 +59,26 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
     return outputs
 
 
-def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str], shows: str) -> tuple[int, str]:
-    """Run a block on a pseudo-terminal; when the pages are there, press its key."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(folder)
-        os.execve("/bin/bash", ["bash", "-c", f"stty rows 40 cols 120; {block.text}"], dict(environ))
-    shown, pressed, ends = b"", 0.0, time.monotonic() + 240
-    try:
-        while time.monotonic() < ends:
-            if select.select([terminal], [], [], 0.5)[0]:
-                try:
-                    shown += os.read(terminal, 65536)
-                except OSError:  # the program ended
-                    break
-            # Pressed again until it ends: a program that still starts may not have heard the first.
-            if shows.encode() in shown and time.monotonic() - pressed > 5:
-                os.write(terminal, block.key.encode())
-                pressed = time.monotonic()
-        else:
-            os.kill(child, signal.SIGKILL)
-    finally:
-        os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode(errors="replace")
-
-
 DAYS, INTERVAL_S = 15.0, 300.0
-SERVES: Mapping[str, float] = {
-    **BUSY, "DCGM_FI_DEV_GPU_UTIL": 55, "DCGM_FI_DEV_POWER_USAGE": 280, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.55,
-    "DCGM_FI_PROF_DRAM_ACTIVE": 0.32, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.04, "DCGM_FI_PROF_SM_ACTIVE": 0.4,
-}  # fmt: skip
 RESTS: Mapping[str, float] = {
     **dict.fromkeys(BUSY, 0.0), "DCGM_FI_DEV_FB_FREE": 80000, "DCGM_FI_DEV_POWER_USAGE": 70, "DCGM_FI_DEV_GPU_TEMP": 30,
 }  # fmt: skip
-# Two that serve on InfiniBand nodes, one that trains, and one unused.
-NODES = {"serve-01": SERVES, "serve-02": SERVES, "train-01": BUSY, "spare-01": RESTS}
 
 
 def fleet(end: float) -> Iterator[Series]:
-    """Nodes of eight GPUs whose work follows the day. `end`: Unix seconds."""
-    rng = np.random.default_rng(11)
+    """InfiniBand nodes of eight GPUs: three in constant use and one unused. `end`: Unix seconds."""
     ts = moments(end - DAYS * 86400, end, INTERVAL_S)
-    day = 1 + 0.3 * np.sin(2 * np.pi * ts / 86400)
     sort = {"label_node_kubernetes_io_instance_type": "Standard_ND96isr_H100_v5",
             "label_topology_kubernetes_io_region": "eastus"}  # fmt: skip
-    for node, values in NODES.items():
+    for node in ("serve-01", "serve-02", "train-01", "spare-01"):
         yield from host(node, ts, ports=8)
         yield kube("kube_node_labels", 1, ts, node=node, **sort)
         yield kube("kube_node_status_capacity", 8, ts, node=node, resource="nvidia_com_gpu", unit="integer")
         pod = f"{node.partition('-')[0]}-7d9f8b6c5-{node[-2:]}x4z"
-        held = (
-            {} if values is RESTS else {"exported_pod": pod, "exported_namespace": "ml", "exported_container": "main"}
-        )
+        held = {"exported_pod": pod, "exported_namespace": "ml", "exported_container": "main"}
+        values, labels = (RESTS, {}) if node == "spare-01" else (BUSY, held)
         for index in range(8):
-            for series in gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **held):
-                wave = day if values is SERVES and "FB_" not in series.name else 1.0
-                noise = 1 + 0.02 * rng.standard_normal(len(ts))
-                yield Series(series.name, series.labels, series.ts, np.round(series.values * wave * noise, 4))
+            yield from gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **labels)
 
 
 ADDRESS = "http://127.0.0.1:9090"

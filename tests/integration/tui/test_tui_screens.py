@@ -8,7 +8,6 @@ slow machine fails nothing.
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 SCREENS = golden_files.FOLDER / "screens"
-PATIENCE_STEPS, STEP_SECONDS = 1500, 0.04
 # Screens beside the pages: (name, page to begin with, keys, text that is shown when all is read).
 BESIDE = (
     ("node", "fleet", ("enter",), "no live data here"),
@@ -87,29 +85,17 @@ def faults(screen: Screen) -> Iterator[str]:
             yield from (f"{child} is cut by {widget}" for child in shown if child.region not in widget.region)
 
 
-async def settled(s: Session, there: str) -> list[str]:
-    """What stands when a text is there and nothing moves for half a second."""
-    await s.shows(there)
-    before, quiet = drawn(s), 0
-    while quiet < 12:
-        await asyncio.sleep(STEP_SECONDS)
-        now = drawn(s)
-        before, quiet = now, quiet + 1 if now == before else 0
-    return before
-
-
 async def compare(s: Session, golden: Path, there: str) -> None:
     if golden_files.RENEW:
-        golden_files.renewed(golden, "\n".join(await settled(s, there)) + "\n")
-    else:
-        wanted = golden.read_text(encoding="utf-8").splitlines()
-        for _ in range(PATIENCE_STEPS):
-            if drawn(s) == wanted:
-                break
-            await asyncio.sleep(STEP_SECONDS)
-        else:
-            line_runs = "\n".join(difflib.unified_diff(wanted, drawn(s), "was", "is", lineterm=""))
-            raise AssertionError(f"{golden.name} is another; RENEW_GOLDEN=1 writes it again.\n{line_runs}")
+        await s.shows(there)
+        await s.still()
+        golden_files.renewed(golden, "\n".join(drawn(s)) + "\n")
+    wanted = golden.read_text(encoding="utf-8").splitlines()
+    try:
+        await s.until(lambda: drawn(s) == wanted)
+    except AssertionError:
+        changes = "\n".join(difflib.unified_diff(wanted, drawn(s), "was", "is", lineterm=""))
+        raise AssertionError(f"{golden.name} is another; RENEW_GOLDEN=1 writes it again.\n{changes}") from None
     assert list(faults(s.app.screen)) == []
 
 
@@ -134,11 +120,6 @@ def test_every_screen_is_as_it_was_and_nothing_overlaps_or_is_cut() -> None:
 
 
 NOW = 1_790_000_000.0 // 86400 * 86400
-
-
-def loader(fake: FakePrometheus, folder: Path) -> Loader:
-    environ = {"XDG_CACHE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    return Loader(PrometheusServer(fake.url, ('cluster="eu"',), environ), clock=lambda: NOW)
 
 
 def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp_path: Path) -> None:
@@ -166,5 +147,7 @@ def test_a_server_is_shown_and_what_was_read_stays_with_its_age_when_it_goes(tmp
             await s.press("exclamation_mark")
             await s.shows("403")
 
-        drive(steps, loader(fake, tmp_path), size=(160, 40), clock=lambda: clock[0])
+        environ = {"XDG_CACHE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        loader = Loader(PrometheusServer(fake.url, ('cluster="eu"',), environ), clock=lambda: NOW)
+        drive(steps, loader, size=(160, 40), clock=lambda: clock[0])
     assert any('cluster="eu"' in request.query for request in fake.requests)

@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.ledger_builders import kept
+from skuwise.tests.support.pasted_commands import on_a_terminal
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.loaders import DemoLoader
 from skuwise.tui.screens.base_page import Page
@@ -109,41 +105,11 @@ def test_the_demo_shows_the_founding_case_and_keeps_a_decision() -> None:
 
 def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_path: Path) -> None:
     """Quitting does not wait for the simulation, which takes far longer than the first page."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execve(
-            sys.executable, [sys.executable, "-m", "skuwise", "tui", "--demo"],
-            {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path), "LC_ALL": "C", "NO_COLOR": "1"},
-        )  # fmt: skip
-    output, asked, ends = b"", False, time.monotonic() + 120
-    try:
-        while True:
-            # What paints its clock for as long as it lives is always ready to be read.
-            if time.monotonic() > ends or not select.select([terminal], [], [], 60)[0]:
-                os.kill(child, signal.SIGKILL)
-                raise AssertionError(output[-2000:])
-            try:
-                output += os.read(terminal, 1 << 16)
-            except OSError:  # the other side is closed: the program has ended
-                break
-            if not asked and b"simulating" in output:
-                asked = os.write(terminal, b"q") == 1
-    finally:
-        status = os.waitpid(child, 0)[1]
-        os.close(terminal)
-    assert asked
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert b"Recoverable" not in output
-    assert b"Traceback" not in output
-
-
-def test_the_first_page_is_painted_before_anything_heavy_is_loaded() -> None:
-    code = (
-        "import sys, skuwise.tui.app, skuwise.tui.data.loaders\n"
-        "print([m for m in ('numpy', 'pandas', 'yaml') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    environ = {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path), "LC_ALL": "C", "NO_COLOR": "1"}
+    demo = f"exec {sys.executable} -m skuwise tui --demo"
+    status, output = on_a_terminal(demo, tmp_path, environ, shows="simulating", key="q")
+    assert status == 0 and "simulating" in output, output[-2000:]
+    assert "Recoverable" not in output and "Traceback" not in output
 
 
 def test_the_mouse_turns_pages_sorts_chooses_and_opens() -> None:

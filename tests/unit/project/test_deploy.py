@@ -10,7 +10,7 @@ import yaml
 from skuwise.advisor.notify.routes import load_mail_settings
 from skuwise.advisor.watch.settings import load_watch_settings
 from skuwise.agent.cli import agent as agent_group
-from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
+from skuwise.agent.config import SYSTEM_FILE, load_config
 from skuwise.tests.support.containerfile import every, stages
 
 ROOT = Path(__file__).parents[3]
@@ -21,11 +21,6 @@ CONTAINERFILES = [IMAGE, ADVISOR_IMAGE, ROOT / "deploy/standalone/Containerfile"
 POD_IP = "10.0.3.7"
 
 Manifest = dict[str, Any]
-
-
-def parse(arguments: list[str]) -> dict[str, object]:
-    command, *flags = arguments
-    return agent_group.commands[command].make_context(command, flags).params
 
 
 def manifests() -> dict[str, Manifest]:
@@ -42,19 +37,6 @@ def pod() -> Manifest:
     return manifests()["DaemonSet"]["spec"]["template"]["spec"]
 
 
-@pytest.fixture
-def agent(pod: Manifest) -> Manifest:
-    (container,) = pod["containers"]
-    return container
-
-
-def settings(agent: Manifest) -> AgentConfig:
-    """What the agent in the pod makes of the ConfigMap and its environment, by its own loader."""
-    values = {variable["name"]: variable.get("value", "").replace("$(POD_IP)", POD_IP) for variable in agent["env"]}
-    options = parse(agent["args"])
-    return load_config(options, values, system_file=KUBERNETES / SYSTEM_FILE.name, config_home=Path("/nonexistent"))
-
-
 @pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Path) -> None:
     before, build, _ = stages(path)
@@ -69,7 +51,8 @@ def test_what_the_build_copies_is_there_and_is_all_that_the_wheel_needs(path: Pa
     assert re.fullmatch(r"BASE=[a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", base.text), "a tag may be moved"
 
 
-def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) -> None:
+def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest) -> None:
+    (agent,) = pod["containers"]
     assert pod["hostPID"] is True and not pod.get("hostNetwork") and not pod.get("hostIPC")
     assert pod["runtimeClassName"] == "nvidia"
     assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
@@ -81,8 +64,13 @@ def test_the_pod_sees_the_node_and_takes_no_gpu(pod: Manifest, agent: Manifest) 
     assert names["NODE_NAME"] == "spec.nodeName" and names["POD_IP"] == "status.podIP"
 
 
-def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent: Manifest) -> None:
-    config = settings(agent)
+def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest) -> None:
+    (agent,) = pod["containers"]
+    # What the agent in the pod makes of the ConfigMap and its environment, by its own loader.
+    values = {variable["name"]: variable.get("value", "").replace("$(POD_IP)", POD_IP) for variable in agent["env"]}
+    command, *flags = agent["args"]
+    options = agent_group.commands[command].make_context(command, flags).params
+    config = load_config(options, values, system_file=KUBERNETES / SYSTEM_FILE.name, config_home=Path("/nonexistent"))
     mounts = {mount["name"]: mount for mount in agent["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert mounts.keys() == volumes.keys()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -25,17 +26,17 @@ from skuwise.agent.jobs.podresources import WireError, decode_pods
 from skuwise.agent.jobs.processes import origin_of
 from skuwise.agent.jobs.slurm import parse_job_file
 from skuwise.agent.jobs.slurm_conf import expand, read_gres
-from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
+from skuwise.agent.model import Gpu, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.read_jobs import read_job_table
 from skuwise.agent.sources import serving
-from skuwise.agent.sources.pages import FetchedPage, PageReader, parse_page
+from skuwise.agent.sources.pages import parse_page
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.thresholds import load_custom_rules
-from skuwise.tests.support.metrics_fixtures import VLLM
+from skuwise.tests.support.metrics_fixtures import VLLM, PagesAtHand
 from skuwise.tests.support.rules_files import CUSTOM, PRICES
 from skuwise.tests.support.strategies import check, spoiled
 
@@ -43,16 +44,15 @@ SACCT = Path(__file__).parents[2] / "data/sacct"
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
-ZONE = parse_zone("Europe/Berlin")
 
 
 @dataclass(frozen=True)
 class Reader:
-    """`honest`: input that it reads, or a function that makes it in a folder; `read`: (folder, input) -> what was read.
+    """`honest`: input that it reads, or a function that makes it; `read`: (folder, input) -> what was read.
     `refusals`: errors by which it says what is wrong, beside SkuwiseError. `texts`: whether it makes texts harmless."""
 
     name: str
-    honest: str | bytes | Callable[[Path], bytes]
+    honest: str | bytes | Callable[[], bytes]
     read: Callable[[Path, bytes], object]
     words: tuple[bytes, ...] = ()
     refusals: tuple[type[Exception], ...] = ()
@@ -71,17 +71,20 @@ def _of_file(name: str, read: Callable[[Path], object]) -> Callable[[Path, bytes
     return lambda folder, data: read(_written(folder, name, data))
 
 
-def _database(folder: Path) -> bytes:
-    path = folder / "honest.db"
-    with Writer.open(path, now=lambda: T0 + 2 * HOUR) as writer:
-        node = writer.for_node(Node("n1", "c", gpu_count=1), T0)
-        node.set_gpus([Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", sku="H100-SXM5", mem_total_bytes=80 * 2**30)], T0)
-        node.put_workload_use(Workload("w", "s", "train", "slurm", job_id="22"), "GPU-1", T0, T0 + HOUR, "allocation")
-        for n in range(60):
-            node.add_tick(Tick(T0 + 60.0 * n, 60.0, gpus={"GPU-1": {"gpu_util": 0.5, "power_watts": 300.0}}))
-        writer.commit()
-    RollupJob(path).run(T0 + 2 * HOUR)
-    return path.read_bytes()
+@cache
+def _database() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "honest.db")
+        with Writer.open(path, now=lambda: T0 + 2 * HOUR) as writer:
+            node = writer.for_node(Node("n1", "c", gpu_count=1), T0)
+            node.set_gpus([Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", sku="H100-SXM5", mem_total_bytes=80 * 2**30)], T0)
+            use = Workload("w", "s", "train", "slurm", job_id="22")
+            node.put_workload_use(use, "GPU-1", T0, T0 + HOUR, "allocation")
+            for n in range(60):
+                node.add_tick(Tick(T0 + 60.0 * n, 60.0, gpus={"GPU-1": {"gpu_util": 0.5, "power_watts": 300.0}}))
+            writer.commit()
+        RollupJob(path).run(T0 + 2 * HOUR)
+        return path.read_bytes()
 
 
 def _read_database(path: Path) -> object:
@@ -100,7 +103,7 @@ def _read_answer(_: Path, body: bytes) -> object:
 
 
 def _read_jobs(path: Path) -> object:
-    return list(read_job_table(path, zone=ZONE).jobs.values())
+    return list(read_job_table(path, zone=parse_zone("Europe/Berlin")).jobs.values())
 
 
 def _read_gres(folder: Path, data: bytes) -> object:
@@ -129,25 +132,13 @@ def _read_pods(folder: Path, data: bytes) -> object:
     return json.loads(said.getvalue())
 
 
-class _Pages(PageReader):
-    """A reader of pages that has one at hand."""
-
-    page: FetchedPage | None = None
-
-    def start(self, targets: object, *, wait: bool = False) -> None: ...
-
-    def latest(self, url: str) -> FetchedPage | None:
-        return self.page
-
-
 def _read_page(_: Path, data: bytes) -> object:
-    pages, readings = _Pages(), []
+    pages, readings = PagesAtHand(), []
     source = serving.ServingSource(pages, (_URL,))
     for number, body in enumerate((_ENGINE.encode(), data)):
-        at = Instant(T0 + 10.0 * number, 10.0 * number)
-        pages.page = FetchedPage(_URL, at, parse_page(body, serving.WANTED))
+        pages._put(_URL, 10.0 * number, series=parse_page(body, serving.WANTED))
         source.probe()
-        reading = source.read(at)
+        reading = source.read(pages._pages[_URL].instant)
         readings += [*reading.gpus.values(), *reading.serving]
     return readings
 
@@ -227,26 +218,20 @@ READERS = (
 )  # fmt: skip
 
 
+def honest(reader: Reader) -> bytes:
+    content = reader.honest() if callable(reader.honest) else reader.honest
+    return content.encode() if isinstance(content, str) else content
+
+
 @pytest.fixture(scope="session")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Reader], tuple[Path, bytes]]:
-    """A reader's folder, and its honest input."""
-
-    @cache
-    def made(number: int) -> tuple[Path, bytes]:
-        folder, honest = tmp_path_factory.mktemp("fuzzed"), READERS[number].honest
-        content = honest(folder) if callable(honest) else honest
-        return folder, content.encode() if isinstance(content, str) else content
-
-    return lambda reader: made(READERS.index(reader))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzzed")
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 @given(data=st.data())
-def test_spoiled_input_is_read_or_refused_in_a_sentence(
-    scratch: Callable[[Reader], tuple[Path, bytes]], reader: Reader, data: st.DataObject
-) -> None:
-    folder, honest = scratch(reader)
-    given = data.draw(spoiled(honest, reader.words))
+def test_spoiled_input_is_read_or_refused_in_a_sentence(folder: Path, reader: Reader, data: st.DataObject) -> None:
+    given = data.draw(spoiled(honest(reader), reader.words))
     try:
         check(reader.read(folder, given), texts=reader.texts)
     except reader.refusals:
@@ -258,8 +243,7 @@ def test_spoiled_input_is_read_or_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_honest_input_is_read(scratch: Callable[[Reader], tuple[Path, bytes]], reader: Reader) -> None:
-    folder, honest = scratch(reader)
-    content = reader.read(folder, honest)
+def test_honest_input_is_read(folder: Path, reader: Reader) -> None:
+    content = reader.read(folder, honest(reader))
     check(content, texts=reader.texts)
     assert content not in (None, [], (), {})

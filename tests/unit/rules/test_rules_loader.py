@@ -143,6 +143,7 @@ def prices(folder: Path) -> object:
 
 # The loader, the file, what of the template is replaced by what, and the refusal.
 RATES = "fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9"
+PUE = "energy: {pue: {value: 0.9, source: bill, as_of: 2026-11-01}}\n"
 WASTE_FILE, BOUNDS = "id: idle\nthresholds: {engine_max: {value: 1}}\n", "thresholds: {mem_flat_level_%s: {value: %s}}"
 WRONG = [
     (load_waste_rules, "waste/x.yaml", WASTE_FILE, [
@@ -152,7 +153,6 @@ WRONG = [
         ("1", "-1", "impossible for unit ratio"), ("1", "1, unit: hours", "cannot become hours"),
         ("1", "1, resolution: hour", "cannot become hour"),
         ("value", "valeu", "unknown key 'valeu'. Did you mean value?"),
-        ("1", "1, origin: us", "thresholds.engine_max: unknown key 'origin'"),
         ("thr", "text: on {nod}\nthr", "x.yaml: text: unknown placeholder 'nod'. Did you mean node"),
     ]),
     (kinds, "kinds.yaml", "thresholds: {}", [
@@ -164,7 +164,6 @@ WRONG = [
         ("{namespace: [chat]}", "{}", "services.chat.match: it names no service"),
         ("0.3", "0", "classes.reads-along.first_token_p90_seconds: expected a number >= 0.005"),
         ("0.3", "90", "expected a number <= 20"),
-        ("first_token_p90", "first_token_p50", "unknown key 'first_token_p50_sec"),
     ]),
     (load_kind_priors, "kind_priors.yaml", PRIOR, [
         ("of: namespace", "of: namespce", "priors.ours.of: unknown value 'namespce'. Did you mean namespace?"),
@@ -174,10 +173,8 @@ WRONG = [
     ]),
     (load_custom_rules, "custom/a.yaml", CUSTOM, [
         ("feature: cpu", "feature: cpus", "a.yaml: when.1: unknown feature 'cpus'. Did"),
-        ("operator: above", "operator: '>'", "a.yaml: when.1.operator: unknown value '>'. Known are above, at-least"),
         ("value: 0.8", "value: cpu > 0.8", "a.yaml: when.1.value: expected a number"),
         ("value: 0.8", "value: 0.8, unit: percent", "a.yaml: when.1: the unit of 'cpu' is ratio, not 'percent'"),
-        ("value: 0.8", "value: 0.8, code: x", "unknown key 'code'"),
         ("  - {feature: engine_active, operator: below", "  - {feature: cpu, operator: above", "same operator twice"),
         ("kinds: [training", "kinds: [trainin", "a.yaml: kinds.1: unknown value 'trainin'. Did you mean"),
     ]),
@@ -185,17 +182,14 @@ WRONG = [
         ("rdma-storage", "mine", "exceptions.mine: 'rules' is missing"),
         (", match: {user: [a]}", "", "'match' is missing"),
         ("match", "rules: [idel], match", "exceptions.rdma-storage: unknown rule 'idel'. Did"),
-        ("user", "nodes", "rdma-storage.match: unknown key 'nodes'. Did you mean node?"),
     ]),
     (load_catalog, "nodes/own.yaml", NODES, [
         ("gpu: H100-SXM5", "gpu: H100", "own.yaml: nodes.box-8: unknown gpu 'H100'. Did you mean H100-"),
         ("source: contract, as_of", "source: hearsay, as_of", "unknown source 'hearsay'"),
-        ("kind: ethernet", "kind: token-ring", "fabric.kind: unknown value 'token-ring'"),
     ]),
     (load_gpus, "gpus/own.yaml", GPU, [
         ("tdp_watts", "tdp_wats", "gpus.X100: unknown key 'tdp_wats'. Did you mean tdp_watts?"),
         ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
-        ("fp32: 66.9", "fp33: 66.9", "unknown value 'fp33'"),
         ("vendor: NVIDIA\n", "", "'vendor' is missing"),
         (RATES, "fp16: 1979", "is it the rate with sparsity?"), (RATES, "fp16: 494.7", "is it one die of two?"),
         ("fp16: 989.4, bf16: 989.4", "fp16: 940, bf16: 940", "the fp16 rate over SMs x FLOP x clock is 0.95"),
@@ -214,9 +208,9 @@ WRONG = [
         ("61.2", "0", "prices.yaml: prices.1.usd_per_hour: expected a number > 0"),
         ("    usd_per_hour: 61.2\n", "", "prices.yaml: prices.1: 'usd_per_hour' is missing"),
         ("ND96isr_H100_v5", "ND96ist_H100_v5", " or azure/Standard_ND96isr_H100_v5"),
-        ("basis: committed", "basis: gift", "prices.1.basis: unknown value 'gift'"),
         ("2027-06-30", "30.6.2027", "prices.1.committed_until: "), ("2027", "2025", "ended on 2025-06-30, before"),
         ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
+        ("prices:", f"{PUE}prices:", "prices.yaml: energy.pue.value: expected a number >= 1"),
     ]),
     (load_providers, "providers.yaml", PROVIDER, [
         ("true", "maybe", "providers.mine.rented: expected true or false"),

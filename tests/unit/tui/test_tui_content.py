@@ -28,7 +28,7 @@ from skuwise.tui.cell_text import nice
 from skuwise.tui.data.loaders import Loader
 from skuwise.tui.screens.fleet import MEASURES, NO_OWNER, NO_WORKLOAD, FleetMap
 from skuwise.tui.screens.skus import comparison_text
-from skuwise.tui.screens.whatif import answer_words, knob_words, price_of, whatif_pairs
+from skuwise.tui.screens.whatif import answer_words, knob_words, whatif_pairs
 
 T0 = 1_790_002_800.0  # a full hour
 SECONDS = 200
@@ -263,13 +263,6 @@ def test_a_rule_wastes_what_its_findings_cost_in_the_hours_of_their_gpus(priced:
     for rule in history.rules:
         assert math.fsum(rule.values) == pytest.approx(rule.total) and len(rule.values) == HOURS
         assert max(rule.values) == pytest.approx(rule.total / HOURS, rel=0.05)  # the service runs evenly
-
-
-def test_a_price_is_read_as_people_write_it() -> None:
-    assert [price_of(text) for text in ("98.32", " $1,000 ", "", "0")] == [(98.32,), (1000.0,), (None,), (0.0,)]
-    for text in ("x", "-1", "1e9", "nan", "inf", "1 2"):
-        with pytest.raises(UsageError, match="Invalid price"):
-            price_of(text)
 
 
 def test_an_answer_names_the_source_and_the_date_of_every_dollar_and_what_is_missing() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 import skuwise.tui
-from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.preferences import Preferences, View
@@ -114,7 +113,7 @@ SCENES: dict[str, list[Press]] = {
 }
 VI = frozenset("jkgG")
 FILES = {"a.csv": "chat", "b.json": '"skuwise.screen/1"', "c.md": "| chat |"}
-# Pressed by another test, below, and in test_tui_pages.py.
+# Pressed in test_tui_screens.py, test_tui_terminals.py and test_tui_pages.py.
 ELSEWHERE = {
     ("SkuwiseApp", "exclamation_mark"), ("SkuwiseApp", "q"), *(("Incidents", key) for key in ("a", "z", "r")),
 }  # fmt: skip
@@ -171,22 +170,6 @@ def test_each_key_of_a_page_does_something(page: str) -> None:
                 raise AssertionError(f"{key} of {owner} changed nothing of {before!r}. {error}") from error
 
     drive(steps, loader, size=(80, 24))
-
-
-def test_why_a_reading_failed_is_told_by_a_key_and_quitting_ends() -> None:
-    loader = HandLoader()
-
-    async def steps(s: Session) -> None:
-        await s.ready()
-        loader.held = StoreError("It is gone.", "Bring it back.")
-        await s.press("r")
-        await s.until(lambda: s.app.state.error is not None)
-        await s.press("exclamation_mark")
-        await s.shows("It is gone. Bring it back.")
-        await s.press("escape", "q")
-        await s.until(lambda: not s.app.is_running or s.app._exit)
-
-    drive(steps, loader)
 
 
 def test_the_rows_of_a_search_alone_are_exported(tmp_path) -> None:

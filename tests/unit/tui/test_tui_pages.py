@@ -18,6 +18,7 @@ from skuwise.tests.support.incident_builders import HOSTILE as HOSTILE_WORKLOAD
 from skuwise.tests.support.incident_builders import HOUR, opened, renamed, sighting
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.screens.plan import parse_change, parse_moves
+from skuwise.tui.screens.whatif import price_of
 from skuwise.tui.widgets.table import ItemTable
 from textual.widgets import Input
 
@@ -31,10 +32,10 @@ def solved(**request) -> Plan:
 
 @dataclass
 class FakePlanner:
-    """Answers with plans or errors, the last again and again, and keeps the questions. `gates`: awaited by answers."""
+    """Answers with plans or errors, the last again and again, and keeps the questions. `gate`: the first awaits it."""
 
     plans: list[Plan | Exception]
-    gates: list[Event] = field(default_factory=list)
+    gate: Event | None = None
     asked: list[tuple[PlanRequest, FleetChange]] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
 
@@ -44,8 +45,8 @@ class FakePlanner:
         answer = self.plans[min(number, len(self.plans) - 1)]
         if isinstance(answer, Exception):
             raise answer
-        if number < len(self.gates):
-            self.gates[number].wait(60)
+        if self.gate is not None and number == 0:
+            self.gate.wait(60)
         self.ended.append(number)
         return answer
 
@@ -99,9 +100,9 @@ def test_what_if_asks_for_another_fleet_and_names_what_is_wrong_with_a_question(
 
 
 def test_what_is_asked_meanwhile_counts_and_the_older_answer_is_not_shown() -> None:
-    gate, fake = Event(), None
+    gate = Event()
     stale = replace(solved(), steps=(), returned=(), rented=(), nodes_today=8642)
-    fake = FakePlanner([stale, solved(max_moves=0)], [gate])
+    fake = FakePlanner([stale, solved(max_moves=0)], gate)
 
     async def steps(s: Session) -> None:
         await at_the_page(s, "Planning ...")
@@ -190,43 +191,36 @@ def test_names_that_mean_harm_are_text() -> None:
     drive(steps, HandLoader(plans=FakePlanner([bad])), size=(160, 50))
 
 
-@pytest.mark.parametrize(
-    ("text", "change"),
-    [
-        ("+4xH100-SXM5, -gpu-07 , +1xH100-SXM5", FleetChange(add={"H100-SXM5": 5}, remove=frozenset({"gpu-07"}))),
-        ("team=search x1.5, all x1.2", FleetChange(demand={("team", "search"): 1.5, ("all", "all"): 1.2})),
-        ("commit-ends 2027-01-01, buy", FleetChange(commitments_end=1_798_761_600.0, buy=True)),
-        ("", NO_CHANGE),
-        (" , ", NO_CHANGE),
-        # A name with a comma needs semicolons.
-        ("team=a, b x2; buy", FleetChange(demand={("team", "a, b"): 2.0}, buy=True)),
-        ("team=a, b x2;", FleetChange(demand={("team", "a, b"): 2.0})),
-    ],
-)
-def test_a_change_has_the_meaning_of_the_options_of_the_command(text: str, change: FleetChange) -> None:
-    assert parse_change(text) == change
+SHRUNK = FleetChange(add={"H100-SXM5": 5}, remove=frozenset({"gpu-07"}))
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("read", "fine", "wrong"),
     [
-        ("4xH100", "'4xH100'"), ("+H100", "'H100'"), ("+0xH100", "'0xH100'"), ("-", "'-'"),
-        ("team=search", "'team=search'"), ("team=search x0", "'team=search x0'"), ("all x2, all x3", "twice"),
-        ("commit-ends soon", "'soon'"), ("commit-ends", "Invalid time"), ("[red]x[/] \x1b[2J", "'[red]x[/] \\x1b[2J'"),
+        (parse_change, {
+            "+4xH100-SXM5, -gpu-07 , +1xH100-SXM5": SHRUNK, "": NO_CHANGE, " , ": NO_CHANGE,
+            "team=search x1.5, all x1.2": FleetChange(demand={("team", "search"): 1.5, ("all", "all"): 1.2}),
+            "commit-ends 2027-01-01, buy": FleetChange(commitments_end=1_798_761_600.0, buy=True),
+            # A name with a comma needs semicolons.
+            "team=a, b x2; buy": FleetChange(demand={("team", "a, b"): 2.0}, buy=True),
+            "team=a, b x2;": FleetChange(demand={("team", "a, b"): 2.0}),
+        }, {
+            "4xH100": "'4xH100'", "+H100": "'H100'", "+0xH100": "'0xH100'", "-": "'-'", "team=search": "'team=search'",
+            "team=search x0": "'team=search x0'", "all x2, all x3": "twice", "commit-ends soon": "'soon'",
+            "commit-ends": "Invalid time", "[red]x[/] \x1b[2J": "'[red]x[/] \\x1b[2J'",
+        }),
+        (parse_moves, {"": (None,), "0": (0,), "1000000": (1_000_000,)},
+         dict.fromkeys(("-1", "a", "1.5", "10000000", "9" * 400, "²"), "Invalid number")),
+        (price_of, {"98.32": (98.32,), " $1,000 ": (1000.0,), "": (None,), "0": (0.0,)},
+         dict.fromkeys(("x", "-1", "1e9", "nan", "inf", "1 2"), "Invalid price")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_told_with_a_remedy(text: str, named: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_change(text)
-
-    assert named in str(raised.value) and raised.value.remedy
-
-
-def test_the_most_workloads_to_touch() -> None:
-    assert [parse_moves(text) for text in ("", "0", "1000000")] == [(None,), (0,), (1_000_000,)]
-    for text in ("-1", "a", "1.5", "10000000", "9" * 400, "²"):
-        with pytest.raises(UsageError):
-            parse_moves(text)
+def test_what_is_typed_is_read_or_refused_with_a_remedy(read, fine: dict[str, object], wrong: dict[str, str]) -> None:
+    assert {text: read(text) for text in fine} == fine
+    for text, part in wrong.items():
+        with pytest.raises(UsageError) as refused:
+            read(text)
+        assert part in refused.value.message and refused.value.remedy
 
 
 @pytest.fixture
