@@ -1,4 +1,4 @@
-"""A real SMTP server on loopback that behaves as it is told: accepts, refuses, stalls, drops, greylists."""
+"""A real SMTP server on loopback that a test directs: it accepts, refuses, stalls, drops, greylists."""
 
 import asyncio
 import email

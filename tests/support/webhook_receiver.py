@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that takes what is posted to it, and answers as it is told."""
+"""A real HTTP server on loopback that takes what is posted to it, and answers with the status that a test sets."""
 
 import json
 import threading
