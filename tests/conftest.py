@@ -1,4 +1,4 @@
-"""What holds for every test: nobody's own files count, and `make test` always draws the same cases."""
+"""Fixtures of every test: files of the user are ignored, and `make test` always draws the same cases."""
 
 import os
 import random
@@ -48,7 +48,7 @@ def seed_of(request: pytest.FixtureRequest) -> Callable[[int], int]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Neither the settings nor the ledger nor the cache of whoever runs the tests."""
+    """Ignore settings, ledger and cache of the user."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

@@ -6,7 +6,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from PIL import Image
 from skuwise.advisor.advise import load_rulebook, read_and_reason
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.demo import simulate
@@ -21,7 +20,6 @@ FOLDER = Path("docs/screens")
 # CSS px of width and height; the fleet's mail on a desk, a team's on a phone.
 DESK, PHONE = (800, 1280), (360, 1280)
 LINKS = ReaderLinks(ReaderCommands("skuwise", "--db /srv/skuwise/fleet", host="gpu-admin"))
-COLOURS = 64  # of the files, to keep them small
 
 
 def main() -> None:
@@ -46,16 +44,16 @@ def team_of(workload: WorkloadVerdict) -> str | None:
 
 
 def draw(letter: Letter, size: tuple[int, int], scheme: str, folder: Path, target: Path) -> None:
-    page, shot = folder / "mail.html", folder / "shot.png"
+    page = folder / "mail.html"
     page.write_text(letter.html)
     command = [
         "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-        f"--user-data-dir={folder / 'profile'}", f"--window-size={size[0]},{size[1]}", f"--screenshot={shot}",
+        f"--user-data-dir={folder / 'profile'}", f"--window-size={size[0]},{size[1]}",
+        f"--screenshot={target.resolve()}",
         f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}", page.as_uri(),
     ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True, timeout=300)  # noqa: S603 - our own page
-    Image.open(shot).convert("RGB").quantize(COLOURS).save(target, optimize=True)
     print(f"{target}: {target.stat().st_size} bytes")
 
 

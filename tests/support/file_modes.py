@@ -14,7 +14,7 @@ _DAC_OVERRIDE = 1 << 1  # to write whatever the modes say
 def bound_by_modes() -> Iterator[None]:
     """This thread may write only what the modes of files and folders let their owner write, as any user.
 
-    The user stays who it is: as another, root could not enter its own private folders, nor import from them.
+    The user stays who it is: as another, root could not enter or import from its private folders.
     """
     held = ctypes.create_string_buffer(24)  # effective, permitted and inheritable: the low 32 of each, then the high
     _call("capget", held)

@@ -1,4 +1,4 @@
-"""What is kept as it was: `RENEW_GOLDEN=1 pytest ...`, or `make golden`, writes it anew; look at the difference."""
+"""Expected output in files: `RENEW_GOLDEN=1 pytest ...` or `make golden` writes them; review the difference."""
 
 import os
 from pathlib import Path

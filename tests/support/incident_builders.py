@@ -130,11 +130,11 @@ class Watch:
             self.now, self.data, tuple(sightings), frozenset(unknown), frozenset(live),
             held=None if held is None else frozenset(held),
         )  # fmt: skip
-        known = (  # as `state.incidents.current`
+        current = (  # as `state.incidents.current`
             case for case in self.incidents.values()
             if case.resolved_at is None or not case.resolution_told or case.resolved_at >= self.now - DAY
         )  # fmt: skip
-        done = advance(tuple(known), looked, self.settings)
+        done = advance(tuple(current), looked, self.settings)
         self.incidents |= {incident.id: incident for incident in done.incidents}
         self.events += done.events
 

@@ -17,7 +17,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from skuwise.tests.support.prometheus_engines import free_port
 
-logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd warns of its own
+logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd logs warnings
 USER, PASSWORD = "skuwise", "hunter2-not-in-any-log"
 
 

@@ -174,7 +174,8 @@ def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None 
     )
     held = table.groupby("workload_id")["joules"].sum() if tokens_a_joule else {}
     tokens = {str(key): TokenEnergy(joules * tokens_a_joule, joules, DAYS * 24.0) for key, joules in held.items()}
-    power = {n.node: NodePower(*[watts * n.gpu_count] * 3, 700.0 * n.gpu_count, 3600.0) for n in given.nodes}
+    drawn = {n.node: (n.gpu_count, watts * n.gpu_count) for n in given.nodes}
+    power = {name: NodePower(now, now, now, 700.0 * gpus, 3600.0) for name, (gpus, now) in drawn.items()}
     return replace(given, energy=table, tokens=tokens, power=power)
 
 

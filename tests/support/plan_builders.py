@@ -33,7 +33,7 @@ def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisio
     )  # fmt: skip
     held = [(w.id, g.split("-")[1], g, w.end) for w in given.workloads for g in w.gpus]
     uses = pd.DataFrame(held, columns=["workload_id", "node", "gpu_uuid", "ts_end"])
-    frame = Frame(given.window, *(NOTHING,) * 4, host, NOTHING, uses, NOTHING, {"kind": "sqlite"})
+    frame = Frame(given.window, NOTHING, NOTHING, NOTHING, NOTHING, host, NOTHING, uses, NOTHING, {"kind": "sqlite"})
     return Planner(reasoned, frame, 5.0, lambda: 0.0)
 
 

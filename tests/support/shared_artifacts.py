@@ -31,9 +31,9 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
 
 
 def wheel(factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, from its source distribution: the checkout's build folder has no part in it.
+    """The wheel of this tree, from its source distribution: the build folder of the checkout is not used.
 
-    Made by the locked build backend of this environment: one of its own would be fetched without a hash.
+    Made by the locked build backend of this environment: another would be fetched without a hash.
     """
     (path,) = once(factory, "wheel", _build).glob("*.whl")
     return path

@@ -6,6 +6,7 @@ object without an owner has empty labels (older releases: ``<none>``), two repli
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -94,7 +95,7 @@ def fleet() -> Cluster:
         cluster.pod(f"llama-worker-{n}", f"u-py2-{n}", ("PyTorchJob", "llama"), start=9 + (n + 1) / 60, end=12)
     # A StatefulSet's pod that was recreated on the same GPU.
     cluster.pod("store-0", "u-store-a", ("StatefulSet", "store"), end=13.25, uuid="GPU-store")
-    more = {"label_team": "storage", "label_x_conflict1": "z"}
+    more: dict[str, Any] = {"label_team": "storage", "label_x_conflict1": "z"}
     cluster.pod("store-0", "u-store-b", ("StatefulSet", "store"), start=13.25, uuid="GPU-store", **more)
     # A pod group of Kueue: bare pods.
     for n in range(2):

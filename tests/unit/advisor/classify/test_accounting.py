@@ -137,11 +137,12 @@ TOKENS = {0.02: 0.5, 0.04: 0.85, 0.05: 0.95, 0.1: 1.0}
 
 
 def row(work: str, ts: float, first: dict[float, float] | None, token: dict[float, float] | None = None, count=2000.0):
-    def told(shares: dict[float, float] | None) -> str | None:
-        counts = shares and spread({**{edge: share * count for edge, share in shares.items()}, 20.0: count, inf: count})
-        return counts and encode(counts)
+    def bins(shares: dict[float, float] | None) -> str | None:
+        below = {edge: share * count for edge, share in (shares or {}).items()}
+        counts = spread({**below, 20.0: count, inf: count})
+        return encode(counts) if shares and counts else None
 
-    return {"workload_id": work, "latency_ts": ts, "first_token_bins": told(first), "output_token_bins": told(token)}
+    return {"workload_id": work, "latency_ts": ts, "first_token_bins": bins(first), "output_token_bins": bins(token)}
 
 
 def latencies(given: list[WorkloadVerdict], *rows: dict[str, object], classes: LatencyClasses = SHIPPED):

@@ -290,7 +290,8 @@ def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
         assert (same.id, same.kind.label, same.bottleneck.label) == (w.id, w.kind.label, w.bottleneck.label)
         assert same.gpu_hours == pytest.approx(w.gpu_hours)
     for table, same in ((whole.occupancy, grouped.occupancy), (whole.energy, grouped.energy)):
-        pd.testing.assert_series_equal(*(t.groupby("node")["gpu_hours"].sum() for t in (table, same)))
+        hours, again = (t.groupby("node")["gpu_hours"].sum() for t in (table, same))
+        pd.testing.assert_series_equal(hours, again)
     sums = [
         [v.inventory.hours, v.inventory.observed_hours, *(n.span_hours for _, n in sorted(v.inventory.nodes.items())),
          len(v.usage), v.used([w.id for w in whole.workloads])["sm"].sum()]

@@ -207,13 +207,14 @@ def rows(option: Way) -> dict[str, list[float]]:
     return {name: list(map(float, values)) for name, values in columns.items() if name not in gone}
 
 
-def one(option: Way, columns: Mapping[str, Sequence[float]]) -> Frame:
+def frame_of(option: Way, columns: Mapping[str, Sequence[float]]) -> Frame:
     """A frame of one GPU in such use alone on a node, held by a workload where it is held."""
     b, board = FrameBuilder(hours=48), option.board
     gpus = b.node(sku=board.sku, name_of_gpu=board.sku)
     memory = {"mem_total_bytes": board.mem_gib * GIB}
     b.gpus[0] |= {**memory, "power_limit_watts": board.limit, "nvlink_bytes_per_second": None}
-    b.use({}, **memory, power_watts_n=60.0, **{f"{name}_mean": values for name, values in columns.items()})
+    means: dict[str, Any] = {f"{name}_mean": values for name, values in columns.items()}
+    b.use({}, **memory, power_watts_n=60.0, **means)
     if option.held:
         b.work("w", [("n1", uuid) for uuid in gpus])
     return b.frame()
@@ -224,7 +225,7 @@ WAYS = st.builds(drawn, st.integers(0, 2**32 - 1), st.sampled_from(["rest", "lig
 
 @given(WAYS)
 def test_a_context_at_rest_and_light_work_are_never_faulty(pattern: Way) -> None:
-    frame = one(pattern, rows(pattern))
+    frame = frame_of(pattern, rows(pattern))
     result = measured(frame)
     assert not result["fault"].any()
     if pattern.busy == 0 and pattern.util:
@@ -236,7 +237,7 @@ def test_a_context_at_rest_and_light_work_are_never_faulty(pattern: Way) -> None
 def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(pattern: Way, metric: str, how: str) -> None:
     if pattern.busy < 2 * WORKS or not pattern.util:
         pattern = replace(pattern, busy=2 * WORKS + pattern.busy, util=True, day=False)
-    frame = one(pattern, rows(pattern))
+    frame = frame_of(pattern, rows(pattern))
     worked = (frame.gpu["gpu_util_mean"] >= WORKS).to_numpy()
     after = measured(replaced(frame, metric, how))
     assert not after["idle"].to_numpy(bool)[worked].any()
@@ -247,7 +248,7 @@ def test_power_that_only_work_explains_is_a_fault(board) -> None:
     option = Way(1, board, context=(board.low + board.high) / 2, busy=0.0)
     columns = rows(option)
     columns["power_watts"][10:40] = [0.85 * board.limit + n / 100 for n in range(30)]
-    frame = one(option, columns)
+    frame = frame_of(option, columns)
     result = measured(frame)
     assert result["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
     verdicts = judge(frame, rulebook(CATALOG))

@@ -105,7 +105,8 @@ def test_commands_tell_the_model_its_size_and_its_precision(command, model):
 def typed(capsys: pytest.CaptureFixture[str], words: str) -> tuple[object, str, str]:
     """Status, stdout and stderr of `skuwise skus` with these words."""
     status = main(["skus", *words.split()])
-    return status, *capsys.readouterr()
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
 def skus(capsys, words):

@@ -271,7 +271,7 @@ def demanding(bandwidth: float) -> Advice:
     given = verdicts(nodes, pods, uses=[usage(w, u_c=0.05, u_m=bandwidth, u_n=0.1, g=0.9) for w in pods])
     for gpu in (gpu for n in given.inventory.nodes.values() for gpu in n.gpus):
         if np.isnan(bandwidth):
-            gpu.measured.pop("dram_active", None)
+            gpu.measured.pop("dram_active", None)  # type: ignore[attr-defined]
     return advice_of(given)
 
 
