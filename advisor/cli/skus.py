@@ -1,10 +1,8 @@
 """``skuwise skus``: the catalog as people read it, every dollar with its source and its date, and what it predicts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click import argument, option
@@ -13,12 +11,10 @@ from ...rules.base.click_commands import Choice, Group, examples, exclusive, for
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import write_json, write_lines
 from ...rules.base.sanitize import suggest
+from ...rules.catalog.loader import Catalog
+from ...rules.catalog.types import GpuSku, NodeSku
+from ..show.pages.skus import Sku
 from .options import DURATION, number, rules_option
-
-if TYPE_CHECKING:
-    from ...rules.catalog.loader import Catalog
-    from ...rules.catalog.types import GpuSku, NodeSku
-    from ..show.pages.skus import Sku
 
 PHASES = ("training", "prefill", "decode", "mixed")
 PRECISIONS = ("fp64", "fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")

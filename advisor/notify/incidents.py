@@ -5,15 +5,14 @@ end, each recipient gets one digest. Alertmanager receives the state at all time
 that the routes name from today on gets the next reminder of what was opened before, and an end only after that.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
@@ -33,9 +32,6 @@ from ..watch.settings import WatchSettings
 from .letters import incident_letter, message_to
 from .routes import Recipient, ReportSettings, Routes, checked_url
 from .sending import Clocks, Tally, carriers_of, send_due
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.
 PASSES = 3

@@ -1,17 +1,13 @@
 """Cards of finished jobs, kept beyond the retention of telemetry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from sqlite_utils import Database
 
 from ..core.card_types import Card
 from ..core.ids import PREFIX_MIN
 from .file import cells, from_json, sqlite_text
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 _LISTED = 5000
 _OF_SERIES = 20

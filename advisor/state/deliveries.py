@@ -5,19 +5,15 @@ it handed it over is sent once more, under the same Message-ID. One sender at a 
 seconds of a clock that may be wrong by days.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
+from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from .file import cells, sqlite_text
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 Channel = Literal["mail", "webhook"]
 Result = Literal["accepted", "later", "refused", "unsure"]

@@ -3,8 +3,6 @@
 Readers and writers in several processes are safe: a write-ahead log, and one short transaction a change.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -15,17 +13,15 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from sqlite_utils import Database
 
 from ...agent.config import load_section
 from ...rules.base.errors import SkuwiseError, StoreError
 from ...rules.base.sanitize import clean
 from ..core.scalars import numpy_hook
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 T = TypeVar("T")
 APPLICATION_ID = 0x736B7573  # "skus"

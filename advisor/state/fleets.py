@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from sqlite_utils import Database
 
 from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.sanitize import clean
@@ -22,9 +23,6 @@ from ..recommend.progress import observation_of
 from . import ledger
 from .file import DamagedStateError, State, cells, from_json
 from .outcomes import ledger_events
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 # Fleets of different clusters that share less than half of their GPUs are two: single nodes are moved, not fleets.
 _RENAMED_SHARE = 0.5

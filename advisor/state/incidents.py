@@ -1,20 +1,17 @@
 """Incidents in the state file, and their events to notify people of. A pass of the watch reads `current` and
 commits what it made of it in one transaction: no decision of a person comes in between."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from sqlite_utils import Database
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
 from ..core.incident_types import Advance, Incident, IncidentEvent, Sighting
 from ..core.timestamps import minute
 from .file import cells, from_json, sqlite_text
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 _DAY = 86400.0
 # What ended within a day may go on. The newest pass is dated a day ahead where the clock was, so that it is a day more.

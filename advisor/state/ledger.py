@@ -3,12 +3,12 @@
 Plain functions over an open state file; several of them may run in one transaction.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from sqlite_utils import Database
 
 from ...rules.base.typed import Moment
 from ..core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
@@ -17,9 +17,6 @@ from ..core.verdict_types import WorkloadVerdict
 from ..recommend.moves import BY_ACTION
 from ..recommend.progress import Observation, PredictionSnapshot, WorkloadAddress, measure, serves
 from .file import cells, from_json
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 
 @dataclass(frozen=True, slots=True)

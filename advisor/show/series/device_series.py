@@ -1,28 +1,24 @@
 """What the devices of a node or of a workload did over time: from a frame, or live from the node's database."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from ....rules.base.errors import SkuwiseError, StoreError
 from ....rules.catalog.types import GpuSku
 from ....rules.policy.thresholds import WasteRule
+from ...core.frame import Frame
 from ...core.scalars import known, text, whole
 from ...core.verdict_types import WorkloadVerdict
 from ...recommend.rules import RULES
 from ...telemetry.sqlite.database import DatabaseReader, believed_of, open_database
 from ...telemetry.sqlite.reader import read_frame
 from .fleet_map import MEASURES, compute_ports, weighted_means
-
-if TYPE_CHECKING:
-    from ...core.frame import Frame
 
 Scope = Literal["gpu", "port", "host"]
 MOMENTS = 120

@@ -1,15 +1,11 @@
 """The advice in its formats; each is loaded when it is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ...core.advice_types import Advice
-    from ..page_options import PageOptions
+from ...core.advice_types import Advice
+from ..page_options import PageOptions
 
 # What ``--format`` takes: (media type, suffix of a file's name).
 FORMATS: Mapping[str, tuple[str, str]] = MappingProxyType({
