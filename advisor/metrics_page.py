@@ -134,7 +134,6 @@ def _add_rows(page: Page, name: str, about: str, rows: Iterable[_Row], most: int
 
 
 def _add_incidents(page: Page, incidents: Sequence[Incident], now: float, most: int) -> None:
-    """Open incidents. The counts are complete and 0 where there is none, so that alerts on them end."""
     counts = Counter((i.sighting.kind, i.sighting.severity, i.state) for i in incidents)
     every = product(get_args(IncidentKind), get_args(Severity), ("open", "acknowledged"))
     samples = [

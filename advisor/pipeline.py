@@ -207,7 +207,6 @@ def _unowned(verdicts: Verdicts) -> tuple[CodedText, ...]:
 
 
 def _too_little(verdicts: Verdicts, floor: float, at: float) -> tuple[CodedText, ...]:
-    """Nodes with less data than any verdict on waste needs (`floor` hours), and when there is enough."""
     # Nodes without any observation are among the unobserved, with their reason.
     short = [n for n in verdicts.nodes if n.hours_observed > 0 and n.evidence_hours < floor]
     if not short:

@@ -160,7 +160,6 @@ def run_loop(
 
 
 def _waited(clock: SystemClock, due: float, stopped: Callable[[], bool]) -> bool:
-    """Wait for the moment of a tick. False: the loop is to end."""
     while True:
         at = clock.now().monotonic_seconds
         if at < due:

@@ -63,7 +63,6 @@ def list_rules(form: str, folder: Path | None) -> None:
 
 
 def _entries(key: str, entries: Mapping[str, Any], shipped: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Named structs with their origin, without what they leave open."""
     return [
         {key: name}
         | {field: value for field in entry.__struct_fields__ if (value := getattr(entry, field)) is not None}

@@ -160,7 +160,6 @@ class SkuwiseApp(App[None]):
         self.jobs.start("reading", work, show)
 
     def _become(self, **changes: object) -> None:
-        """Change the state and show it on the page in front; the others ask for it when they come up."""
         self.state = replace(self.state, now=self._clock(), **changes)  # type: ignore[arg-type] - fields of State
         if self.is_running and isinstance(self.screen, Page):  # there is no screen any more as it ends
             self.screen.update_state(self.state)
@@ -191,7 +190,6 @@ class SkuwiseApp(App[None]):
         self.action_reload(self.state.loaded)
 
     def _open_wanted(self, loaded: Loaded) -> None:
-        """Open the workload that the command line named, once."""
         wanted, self._wanted = self._wanted, None
         try:
             if wanted is not None:

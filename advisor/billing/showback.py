@@ -91,7 +91,6 @@ WORKLOADS = ["workload", "series_id", "name", "kind", "team", "owner", "namespac
 
 
 def _nodes(verdicts: Verdicts, book: PriceBook, idle_util: float) -> pd.DataFrame:
-    """Accounted nodes, by name. `idle_util`: the highest utilization of an idle fabric, a ratio."""
     fabrics = {use.node: use for use in fabric_uses(verdicts.nodes, book)}
     nodes = []
     for facts in sorted(verdicts.nodes, key=lambda n: n.node):

@@ -263,7 +263,6 @@ def _fetched(
 
 
 def _whole_fleet(frame: Frame, files: Sequence[Path]) -> Fleet:
-    """The fleet of all databases: that of one job's nodes alone would begin another state file."""
     columns = {"nodes": ["node", "cluster", "machine_id"], "gpus": ["gpu_uuid", "parent_uuid", "node", "gpu_index"]}
     tables = {
         table: pd.DataFrame(_fetched(files, f"SELECT {', '.join(names)} FROM {table}", {}), columns=[*names, "file"])  # noqa: S608

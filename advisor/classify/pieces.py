@@ -185,7 +185,6 @@ def judge_bottlenecks(
 
 
 def _shares(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[str, float]]:
-    """Share of the time of each label in each case, the most first. Empty: not observed."""
     width, count = len(names), len(rows.segments)
     slot = rows.segments.number * width + codes
     sums = np.bincount(slot, weights=rows.seconds, minlength=count * width).reshape(count, width)

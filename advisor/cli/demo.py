@@ -1,26 +1,21 @@
 """``skuwise demo`` and ``skuwise simulate``: simulated fleets, and the full pipeline on one; needs no GPU."""
 
-from __future__ import annotations
-
 import shlex
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from click import argument, option
 
 from ...rules.base.click_commands import FOLDER, PATH, Choice, command
 from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import Progress, program, say, write_stdout, write_whole
+from ..core.advice_types import Advice
 from ..core.timestamps import rfc3339
 from ..show.page_options import PageOptions, Rows
 from ..show.reader_links import ReaderCommands
 from .options import DURATION, MOMENT, SEED, OutputOptions, number, terminal_width
-
-if TYPE_CHECKING:
-    from ..core.advice_types import Advice
 
 DAYS = 14  # two whole weeks of the report, so that one can be compared with the other
 _FOUNDING = "serving on a training cluster: the evidence, the calculation, and what would change it"

@@ -1,21 +1,16 @@
 """``skuwise explain``: one workload, finding or recommendation with its evidence."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from click import argument, option
 
 from ...rules.base.click_commands import command, typed_with
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import say, write_stdout
+from ..core.advice_types import Advice
+from ..show.subjects import Subject
 from .options import StateOptions, Telemetry, state_options, telemetry_options, terminal_width
-
-if TYPE_CHECKING:
-    from ..core.advice_types import Advice
-    from ..show.subjects import Subject
 
 _TEXT_WIDTH_MAX = 100
 _RUNS_LISTED = 5

@@ -1,23 +1,18 @@
 """``skuwise idle``: whether a workload, a node or a GPU has been idle for a while, for schedulers and scripts."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from click import argument, option
 
 from ...rules.base.click_commands import command, format_option
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import write_stdout
+from ..core.ids import Named
 from ..core.timestamps import minute, rfc3339
 from .options import DURATION, Telemetry, telemetry_options
-
-if TYPE_CHECKING:
-    from ..core.ids import Named
 
 # The exit status and the word of each state.
 _STATES = {"idle": (EXIT_DONE, "idle"), "busy": (4, "busy"), "unknown": (5, "not known")}

@@ -32,8 +32,6 @@ def incidents() -> None:
 
 
 def _command(example: str) -> Callable[[Callable[..., int]], click.Command]:
-    """A command on one incident."""
-
     def decorate(function: Callable[..., int]) -> click.Command:
         run, text = click.argument("incident")(state_options()(function)), f"{function.__doc__}\n\n{_ABOUT}"
         return incidents.command(help=text, epilog=examples(f"skuwise incidents {example}"))(run)

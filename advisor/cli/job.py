@@ -99,7 +99,6 @@ def job(
 
 
 def _named(job_id: str, state: options.StateOptions, reading: CardReading | None) -> tuple[list[Card], Fleet | None]:
-    """The card of one job, and the fleet of its telemetry; None: it is a kept one."""
     from ..cards.build import with_kept
     from ..cards.reading import named_card
     from ..state.cards import named, of_series
@@ -128,7 +127,6 @@ def _of_owner(
     reading: CardReading | None,
     now: float,
 ) -> tuple[Sequence[Card], Fleet | None]:
-    """The cards of the jobs of an owner, worst first, with kept ones that telemetry no longer has."""
     from ..show.pages.job import worst_first
     from ..state.cards import listed
 
@@ -168,7 +166,6 @@ def _kept(state: options.StateOptions, fleet: Fleet | None, find: Callable[[Data
 
 
 def _keep(state: options.StateOptions, fleet: Fleet, cards: Sequence[Card], now: float) -> str:
-    """Keep the cards of finished jobs. Returns a sentence on it."""
     from ..state.cards import keep
     from ..state.file import load_state_settings
 
@@ -179,7 +176,6 @@ def _keep(state: options.StateOptions, fleet: Fleet, cards: Sequence[Card], now:
 
 
 def _content(cards: Sequence[Card], is_one: bool, output: options.OutputOptions, existing: str) -> str | Document:
-    """The cards in the format that was asked for."""
     from ..show.pages import job as page
     from ..show.writers.admin_comment import admin_comment
     from ..show.writers.csv import csv_text

@@ -160,7 +160,6 @@ class Schedule:
         self._scheduler.shutdown(wait=True)
 
     def _run(self, job: Job) -> int:
-        """Run a command to its end, with our output. Returns its exit status."""
         if self._stopped:
             return EXIT_DONE
         try:

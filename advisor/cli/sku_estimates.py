@@ -224,7 +224,6 @@ def _plan_json(plan: CapacityPlan) -> dict[str, object]:
 
 
 def _proposal(plans: Sequence[CapacityPlan]) -> list[str]:
-    """The cheapest plan, and that of each other GPU."""
     plan, node, price = plans[0], plans[0].node, plans[0].price
     need = "needed: it spans nodes" if plan.needs_fabric else "none needed"
     parts = " + ".join(f"{name} {size / 1e9:.1f}" for name, size in plan.memory.items() if size)

@@ -144,7 +144,6 @@ class _Watcher:
 
 
 def _print(file: State, watched: WatchPass, form: str) -> None:
-    """How much was evaluated, and the open incidents."""
     from ..core.advice_json import plain
     from ..show.incident_words import as_dict, as_table, urgency
     from ..state.incidents import listed

@@ -53,7 +53,6 @@ def plain(value: Any) -> Any:  # noqa: ANN401
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:  # noqa: ANN401
-    """The fields of a class in its JSON: name, key, and whether it is a moment."""
     hints = get_type_hints(kind, include_extras=True)
     keys = {field.name: field.metadata.get("json", field.name) for field in dataclasses.fields(kind)}
     return tuple(

@@ -180,7 +180,6 @@ def _gpus(diagnosis: Diagnosis) -> Block:
 
 
 def _sources(diagnosis: Diagnosis) -> Iterator[str]:
-    """Exporters, names of workloads, and the fabric of each node that has one, as in the advice."""
     labels, pods, jobs = diagnosis.labels, diagnosis.kubernetes, diagnosis.slurm
     yield f"Sources: {', '.join(diagnosis.exporters)}"
     share = words.percent(labels["labeled_gpu_hours"] / labels["busy_gpu_hours"]) if labels["busy_gpus"] else ""

@@ -286,7 +286,6 @@ def _names_of_work(d: Diagnosis) -> Gaps:
 
 
 def _prices(d: Diagnosis) -> Gaps:
-    """Nodes without a price, or with that of an assumed region, because their type or region is unknown."""
     unpriced = [node for node in d.nodes if node.price is None and node.inventory.gpu_count]
     models = {sku.gpu for sku in d.catalog.nodes.values()}
     labels: Remedy | str = NODE_LABELS

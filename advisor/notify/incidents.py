@@ -276,7 +276,6 @@ def notices_of(
 
 
 def _kind(incident: Incident, new: Set[str], knows: bool) -> ItemKind | None:
-    """What is new to one recipient; None: nothing. As the incident is now, not as each event found it."""
     if incident.resolved_at is None:  # an end of what came back is no end
         return "opened" if "opened" in new else "reminded" if "reminded" in new else None
     if "opened" in new:

@@ -195,7 +195,6 @@ def _words(text: bytes | str) -> str:
 
 
 def _kind(error: Exception) -> str:
-    """What went wrong in words that repeat nothing that was sent."""
     # smtplib says that the server hung up when it was itself that did not wait any longer.
     if isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError):
         return "no answer in time"

@@ -171,7 +171,6 @@ def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ..
 
 
 def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
-    """What a patch needs: the value (false: missing), its name, and the option that gives it."""
     action, replicas, kind = change.action, change.replicas or 0, change.kind
     placed, place = action in _PLACED, f"of the nodes of {change.target}"
     resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after

@@ -65,7 +65,6 @@ def kubernetes_patch(change: Change) -> Patch:
 
 
 def _cordon(change: Change) -> Patch:
-    """Nodes that take no new pods, so that they fall free; the pods on them stay until they are evicted."""
     names = " ".join(change.node)
     return patch_of_files("nodes.sh", (f"kubectl cordon {names}\n", f"kubectl uncordon {names}\n"), "sh", (
         "The nodes take no new pods. Empty them with 'kubectl drain NODE --ignore-daemonsets', which moves the pods.",
@@ -105,7 +104,6 @@ def _workload_of(documents: list[Document], change: Change) -> Document:
 
 
 def _edit(document: Document, change: Change) -> list[str]:
-    """Make the change in a document. Returns notes."""
     if change.action in ("move-sku", "reduce-gpus"):
         _resize(document, change)
     match change.action:

@@ -37,7 +37,6 @@ class BatchScript:
         self.text = text
 
     def _options(self) -> Iterator[tuple[str, int, int]]:
-        """The options of all directives: name, and where the value begins and ends."""
         for line in re.finditer(r"^#SBATCH(?=\s)[^\n]*", _HEAD.match(self.text)[0], re.MULTILINE):  # type: ignore[index]
             name: str | None = None
             for word in _WORD.finditer(self.text, line.start() + len("#SBATCH"), line.end()):
@@ -138,7 +137,6 @@ def _kept(script: BatchScript, name: str, *options: str) -> list[str]:
 
 
 def _place(script: BatchScript, change: Change, name: str) -> list[str]:
-    """The partition and feature of the target's nodes. Returns what else still chooses its nodes."""
     if change.partition is not None:
         script.set("partition", change.partition)
     if change.feature is None:

@@ -297,7 +297,6 @@ def _job_shape(series: PlanSeries, group: Group, size: int, scale: float, smalle
 
 
 def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | None:
-    """`node_gpus`: of a node that it moves to."""
     count, each = r.target.gpu_count, max(group.gpus_per_replica, 1)
     if r.action == "mig-slice":
         return count, 1, False, 0

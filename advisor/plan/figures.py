@@ -149,7 +149,6 @@ def recoverable_of(reasoned: Reasoned) -> Mapping[str, float]:
 
 
 def _why_kept(after: State, names: Sequence[str], reserved: Set[str]) -> CodedText:
-    """Why nodes that could be emptied are kept. `reserved`: nodes that are kept in reserve already."""
     nodes = [after.problem.by_node[name] for name in names]
     for held in (n.held for n in nodes if n.held is not None):
         return held

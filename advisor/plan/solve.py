@@ -110,7 +110,6 @@ def _take(state: State, option: PlanOption) -> bool:
 
 
 def _fullest(state: State, kind: Kind, option: PlanOption | None, avoid: str = "") -> str | None:
-    """The fullest node that takes a replica: empty ones can be given up."""
     names = [n.name for n in state.problem.pools[kind.pool] if n.name != avoid]
     fitting = [name for name in names if state.fits(kind, name, state.most(kind, name, option))]
     return min(fitting, key=lambda name: (not state.rooms[name].gpus, state.rooms[name].free, name), default=None)

@@ -159,7 +159,6 @@ class PriceBook:
 
 
 def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
-    """Whether only the node's shape names its provider: no firmware and no region does."""
     by_shape = node.node_sku_source == "shape" and sku.provider not in MARKED
     return by_shape and all(price.region != node.region for price in sku.prices)
 

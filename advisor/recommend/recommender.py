@@ -81,7 +81,6 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
 
 
 def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:
-    """The options; work without an owner is blocked, at a risk one step higher."""
     tells = "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod "
     tells += "labels or the Slurm prolog make it certain."
     unowned = {group.series_id: group for group in groups if group.lead.basis == INFERRED}
@@ -280,7 +279,6 @@ class EvidenceGate:
 
     @cached_property
     def _spanned(self) -> frozenset[str]:
-        """Nodes on which work spans nodes: by its allocation, or as a part of a job of several nodes."""
         spanning = (w for w in self.verdicts.workloads if len(w.nodes) > 1 or PART.search(w.name) is not None)
         return frozenset(node for w in spanning for node in w.nodes)
 

@@ -109,6 +109,5 @@ def _event_words(event: LedgerEvent) -> str:
 
 
 def _saving(entry: LedgerEntry) -> float | None:
-    """The median, US dollars a month; None: no cash is claimed."""
     saving = entry.recommendation.saving_usd_per_month
     return saving.p50 if saving is not None else None

@@ -221,7 +221,6 @@ def configuration_words(c: Configuration) -> str:
 
 
 def _is_expired(entry: LedgerEntry, now: float, seen_until: float) -> bool:
-    """Whether it is expired by the clock, and by the time that telemetry covers since."""
     covered = seen_until - entry.snapshot.seen_until if entry.snapshot else -1.0
     return entry.decision(now).state == "expired" and not 0 <= covered < EXPIRES_AFTER_SECONDS
 

@@ -174,7 +174,6 @@ def _until_done(
 def _after_done(
     entry: LedgerEntry, snapshot: PredictionSnapshot, position: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
-    """Of what is done: undone, gone wrong, proposed again, or measured once more."""
     r, last, noted = entry.recommendation, entry.realised, entry.last("done", "measured")
     if last is None or noted is None:
         return None

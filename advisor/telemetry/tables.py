@@ -108,7 +108,6 @@ def _texts(column: Sequence[object]) -> npt.NDArray[np.object_]:
 
 
 def _numbers(column: Sequence[object]) -> npt.NDArray[np.float64]:
-    """A number in each cell, NaN where it is missing or no number."""
     try:
         return np.array(column, dtype=float)
     except (TypeError, ValueError):

@@ -270,7 +270,6 @@ class NodeAttribution:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
 
     def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
-        """The workload with its scheduler's data. `held` None: it was given devices, but runs nothing now."""
         workload, job_file = (held.workload, held.environment) if held is not None else (None, None)
         scheduler = (claim or origin or PLAIN).scheduler
         # What ran before it went quiet reported more about it: `_current`.

@@ -182,7 +182,6 @@ def _executed(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _base_name(word: str) -> str | None:
-    """The name of a program or script without its folders; None: it may not be kept."""
     first = "".join(word.split()[:1])
     if (first != word and "/" in word) or any(mark in word for mark in ("://", "@", "=")):
         return None

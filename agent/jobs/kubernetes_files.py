@@ -162,7 +162,6 @@ def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
 
 
 def _asks(container: _Object) -> bool:
-    """Whether a container asks for a GPU, by a device plugin or by a claim (DRA)."""
     asked = [name for part in ("requests", "limits") for name in _at(dict, container, "resources", part)]
     return bool(_at(list, container, "resources", "claims")) or any(map(GPU_RESOURCE.fullmatch, asked))
 

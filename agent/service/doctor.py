@@ -181,7 +181,6 @@ def config_lines(values: Mapping[str, str]) -> list[Capability]:
 
 
 def _script_line(kind: str, value: str) -> Capability:
-    """Whether slurm.conf runs our script, straight or from a script of the site's."""
     if not value:
         lost = "the GPUs given to a job are" if kind == "prolog" else "the end of a job, whose file remains, is"
         detail = f"{kind.capitalize()} is not set, so {lost} not recorded."

@@ -249,7 +249,6 @@ class Totals:
         return deque(points, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
 
     def _add_fabric(self, tick: Tick) -> float | None:
-        """Adds the ports; the compute ports' bytes per second (the larger direction), None where none has any."""
         seconds, compute = tick.interval_seconds, list[float]()
         for key, state in tick.port_states.items():
             sums = self.ports.setdefault(key, DeviceTotals()).sums

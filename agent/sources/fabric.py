@@ -178,7 +178,6 @@ class EthernetSource(PortSource):
         return not any((home / name).exists() for name in others)
 
     def _default_route(self) -> frozenset[str]:
-        """The interface of the default route, and all that lies beneath it (a bond's or a VLAN's ports)."""
         # Of process 1 first: in a pod, /proc/net shows the pod's own network.
         routes = read_file(self._procfs / "1/net/route") or read_file(self._procfs / "net/route") or b""
         edges: set[str] = set()

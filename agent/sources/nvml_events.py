@@ -123,7 +123,6 @@ class EventSource:
                 stop.wait(_RETRY_SECONDS)
 
     def _listen(self, stop: threading.Event, devices: tuple[NvmlDevice, ...]) -> None:
-        """Wait for events of these GPUs until they are others or the thread is to end. Raises NVMLError."""
         events, data = pynvml.nvmlEventSetCreate(), with_room(pynvml.c_nvmlEventData_t)
         try:
             whole = [device for device in devices if device.parent is None]  # instances report through their GPU

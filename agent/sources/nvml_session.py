@@ -246,7 +246,6 @@ class GpuReader:
         self._states.clear()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
-        """The readings of a GPU that is not lost at that time: by metric the value, or why there is none."""
         raise NotImplementedError
 
     def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `prepare` made

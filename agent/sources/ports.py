@@ -122,7 +122,6 @@ class PortSource:
         self.wants_probe = False
 
     def _find_ports(self) -> tuple[list[Port], list[Capability]]:
-        """The ports of the devices in `_listing`; and lines of devices that another source reads."""
         raise NotImplementedError
 
     def _is_port(self, device: str) -> bool:  # noqa: ARG002
@@ -186,7 +185,6 @@ class PortSource:
         return frozenset(filter(DEVICE_NAME.fullmatch, names_in(self._class)))
 
     def _read_port(self, port: Port, now: float) -> tuple[str, dict[str, float], list[Absence]]:
-        """Its state, its rates by metric, and why others are missing (``*``: all)."""
         values, absences = ({}, []) if port.down else self._rates(port, now)
         # What moved something was active: the state, for which some drivers ask the firmware, is then not read.
         if values.get(TX) or values.get(RX):

@@ -178,7 +178,6 @@ class ServingSource:
         self._reader.close()
 
     def _fault(self, answer: _Told) -> list[Absence]:
-        """Why a page of the settings has no values. A well-known port may have no server."""
         page, subject = answer.page, clean_text(answer.page.url)
         if page.url not in self._named or answer.engine is not None:
             return []

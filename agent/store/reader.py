@@ -121,7 +121,6 @@ def _shipped() -> tuple[dict[str, set[str]], list[str], dict[str, str]]:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Columns that are kept, with their types; those that are computed are not among them."""
     rows = connection.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
     return {f"{name} {type_}" for _, name, type_, _, _, _, hidden in rows if not hidden}
 

@@ -99,7 +99,6 @@ class RetentionJob:
         self._drop(what, "ts <= ? ORDER BY ts", until)
 
     def _drop_small(self, now: float) -> None:
-        """What grows with events: each by its age, and by its number where it has a limit."""
         limits = self.limits
         oldest = now - limits.hours_seconds
         # What was seen within the last day may still go on: the writer holds its row.

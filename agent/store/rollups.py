@@ -101,7 +101,6 @@ class _NodeRollup:
         return rolled
 
     def _write(self, end: int, *, is_late: bool, is_done: bool) -> None:
-        """Write the rows of the period that ends at `end`, and where it `is_done` that all are up to it."""
         tables = self._roll(end)
         with transaction(self._connection):
             for table, rows in tables.items():

@@ -186,7 +186,6 @@ class Writer:
             statement.write()
 
     def _transact(self, write: Callable[[], object]) -> None:
-        """Raises StoreError, a PassingError where that may pass."""
         try:
             if self._identity() != self._file:
                 # Written on, an unlinked file would take every sample and show none.

@@ -149,7 +149,6 @@ def run_click(root: click.Command, prog: str, arguments: Sequence[str], typed: S
 
 
 def _label(param: click.Parameter | None, before: str = " ") -> str:
-    """An option by its long name, an argument by its metavar, after a word; "" for none."""
     if param is None:
         return ""
     return before + (max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name)

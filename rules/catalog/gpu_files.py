@@ -168,7 +168,6 @@ def _gpu(name: str, vendor: str, entry: _Gpu) -> GpuSku:
 
 
 def _contradictions(name: str, entry: _Gpu) -> Iterator[str]:
-    """One sentence for each impossible figure."""
     rates, memory, tensor, capability = entry.dense_tflops, entry.memory, entry.tensor, entry.compute_capability
     fp32 = entry.sm_count * _FP32_PER_CLOCK_PER_SM.get(capability, _FP32_ELSE) * entry.boost_mhz / 1e6
     most = _SOLD_WITH.get(name, FLOP_PER_CLOCK_PER_SM.get(capability, math.inf))

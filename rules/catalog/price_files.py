@@ -202,7 +202,6 @@ def _by_gpu(stated: Sequence[StatedPrice], catalog: Catalog) -> dict[str, float]
 
 
 def _usd(price: StatedPrice, gpus: int = 1) -> float:
-    """The price as a number: above 0, and at most what `gpus` GPUs may cost per hour."""
     most = USD_PER_GPU_HOUR_MAX * gpus
     text = "" if isinstance(price.usd, bool) else clean(price.usd).strip()
     usd = float(text) if _NUMBER.fullmatch(text) else 0.0

@@ -198,7 +198,6 @@ def load_levels(name: str, rules_dir: Path | None = None) -> Levels:
 
 
 def _waste_rule(layer: Layer, base: Mapping[str, WasteRule], file: object, entry: _Rule) -> Mapping[str, WasteRule]:
-    """A rule as a file defines it (`base` empty) or changes it."""
     check_known(file, "id", "rule", [entry.id] if base else (), base)
     old = base.get(entry.id)
     if old is not None and old.about == "nodes" and layer.team is not None:
@@ -267,7 +266,6 @@ def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
 
 
 def _custom_rule(layer: Layer, file: object, entry: _Custom) -> Mapping[str, CustomRule]:
-    """A rule, its conditions with the units of their features."""
     conditions: list[Condition] = []
     thresholds: dict[str, Threshold] = {}
     for number, given in enumerate(entry.when, 1):

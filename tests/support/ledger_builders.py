@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation, SavingsBaseline
 from skuwise.advisor.recommend.progress import Measure, PredictionSnapshot, observation_of
 from skuwise.advisor.state import ledger
 from skuwise.advisor.state.file import State, cells
-from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
+from skuwise.advisor.state.ledger import Act, LedgerEntry, LedgerEvent, Realised
 from skuwise.tests.support.moves_builders import IB, START
-from skuwise.tests.support.report_fixtures import nothing
+from skuwise.tests.support.report_fixtures import END, nothing
 
 DAY = 86400.0
 
@@ -41,6 +42,23 @@ def entry_of(
 ) -> LedgerEntry:  # fmt: skip
     """A recommendation in the ledger, proposed at `at`."""
     return LedgerEntry(made, about, source, snapshot, at, at, events)
+
+
+def moved(
+    id_: str = "r-1", about: str = "chat-0-0", act: Act = "done", *, why: str = "seen", **changes: Any
+) -> LedgerEntry:
+    """A move in the ledger: what was predicted of it, and `changes` of how it was measured."""
+    values: dict[str, Any] = {
+        "since": END, "until": END, "hours": 168.0, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
+        "predicted_time_ratio": None, "usd_per_month_before": None, "usd_per_month_after": None,
+        "saving_usd_per_month": 950.0, "saving_missing": None, "gpu_hours_per_month_before": 700.0,
+        "gpu_hours_per_month_after": 50.0, "time_ratio": None, "time_missing": None,
+    }  # fmt: skip
+    real = None if act == "accepted" else Realised(**{**values, **changes})
+    saving = changes.get("predicted_saving_usd_per_month", values["predicted_saving_usd_per_month"])
+    event = LedgerEvent(act, END, "ann", None, why, real)
+    made = recommendation(id_, freed_gpu_hours_per_month=700.0, action="release")
+    return entry_of(made, event, snapshot=ground(saving_usd_per_month=saving), at=END, about=about)
 
 
 def keep(path: Path, *entries: LedgerEntry) -> None:

@@ -18,9 +18,7 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.advisor.state.ledger import Act, LedgerEntry, LedgerEvent, Realised
 from skuwise.rules.catalog.types import Price
-from skuwise.tests.support.ledger_builders import entry_of, ground, recommendation
 
 WEEK = 7 * 86400.0
 END = 1_794_787_200.0 // WEEK * WEEK + 4 * 86400.0  # a Monday, 00:00 UTC
@@ -106,23 +104,6 @@ def way(saving: float | tuple[float, float, float] | None = None, freed: float =
         realisation="cash-now" if usd else "capacity-freed",
     )  # fmt: skip
     return replace(recommendation, **changes)
-
-
-def moved(
-    id_: str = "r-1", about: str = "chat-0-0", act: Act = "done", *, why: str = "seen", **changes: Any
-) -> LedgerEntry:
-    """A move in the ledger: what was predicted of it, and `changes` of how it was measured."""
-    values: dict[str, Any] = {
-        "since": END, "until": END, "hours": 168.0, "predicted_saving_usd_per_month": Interval(900.0, 1000.0, 1100.0),
-        "predicted_time_ratio": None, "usd_per_month_before": None, "usd_per_month_after": None,
-        "saving_usd_per_month": 950.0, "saving_missing": None, "gpu_hours_per_month_before": 700.0,
-        "gpu_hours_per_month_after": 50.0, "time_ratio": None, "time_missing": None,
-    }  # fmt: skip
-    real = None if act == "accepted" else Realised(**{**values, **changes})
-    saving = changes.get("predicted_saving_usd_per_month", values["predicted_saving_usd_per_month"])
-    event = LedgerEvent(act, END, "ann", None, why, real)
-    made = recommendation(id_, freed_gpu_hours_per_month=700.0, action="release")
-    return entry_of(made, event, snapshot=ground(saving_usd_per_month=saving), at=END, about=about)
 
 
 def by_namespace(workload: WorkloadVerdict) -> str | None:

@@ -98,7 +98,6 @@ class Loader:
         return Loaded(window, advice, reasoned.advice, health_of(frame), now, frame, judged)
 
     def _reader(self, now: float, tell: Tell) -> Callable[[WindowChoice], tuple[Frame, Reasoned]]:
-        """Return a function that reads and judges a window. Both raise SkuwiseError."""
         from ...advisor.advise import read_and_reason  # noqa: PLC0415
         from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 

@@ -56,7 +56,6 @@ class Doctor(Page):
 
 
 def _age(row: tuple[NodeHealth, float]) -> float | None:
-    """Seconds between the newest data of a node and the reading."""
     return None if row[0].last_seen is None else max(row[1] - row[0].last_seen, 0.0)
 
 

@@ -249,7 +249,6 @@ def _gpu_text(fleet: FleetMap, gpu: GpuUse, measure: MapMeasure) -> tuple[str, s
 
 
 def _tiles(name: str, gpus: tuple[GpuUse, ...]) -> list[MapTile]:
-    """A node's GPUs in tiles; from the second on the name has the number of its first GPU."""
     firsts = range(0, len(gpus), MOST_IN_A_TILE)
     return [(f"{name} +{first}" if first else name, gpus[first : first + MOST_IN_A_TILE]) for first in firsts]
 

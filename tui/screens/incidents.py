@@ -81,8 +81,6 @@ class Incidents(Page):
             self._list("incidents")
 
     def _list(self, slot: str, decide: Callable[[Database], str] | None = None) -> None:
-        """Apply a decision off the event loop, then list the incidents. `decide` returns a notification."""
-
         def work(loader: Loader, _tell: Tell) -> tuple[Sequence[Row], tuple[str, ...]]:
             """Return the rows, and why there are none, in lines."""
             from ...advisor.show.incident_words import urgency  # noqa: PLC0415 - not needed at the start

@@ -84,7 +84,6 @@ class NodePage(Page):
         self.post_message(WorkWanted("node", work, begin))
 
     def _read(self) -> None:
-        """Read the file's newest samples, unless a reading is under way or another screen is in front."""
         file, node, now = self._file, self._node, self._clock()
         self._describe()
         if file is None or self._reading or not self.is_current:

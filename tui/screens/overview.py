@@ -89,7 +89,6 @@ _STYLES = {"Recoverable": "$success bold", "Wasted": "$warning", "Slowed": "$war
 
 
 def _cost(look: Look) -> list[Content]:
-    """The sums of every page's head, each with what it contains; then the cost of the chosen window."""
     s, text = look.shown.summary, list[Content]()
     for tile in tiles(story_of(look.advice)):
         if tile.label not in ("Coverage", "Not judged", ""):

@@ -168,7 +168,6 @@ class PlanPage(Page):
         self._ask()
 
     def _ask(self, **changes: object) -> None:
-        """Search for the answer to the question with changes; of questions asked meanwhile the newest counts."""
         self._question = question = replace(self._question, **changes)  # type: ignore[arg-type] - fields of it
         loaded, planners = self._loaded, self._planners
         self.write("#plan-question", _question_words(question))
@@ -209,7 +208,6 @@ class PlanPage(Page):
             self.write("#plan-quality", line(text, "$warning" if searching else "$foreground-muted"))
 
     def _refuse(self, question: PlanQuestion, why: str) -> None:
-        """Show why there is no such plan, and go back to the question before."""
         if question is self._question and self.is_attached:
             self._question = self._answered or question
             self.write("#plan-question", _question_words(self._question))
@@ -329,7 +327,6 @@ def _move(move: Move) -> str:
 
 
 def _by_date(r: ReturnedNode) -> tuple[int, str, int, str]:
-    """The cash of today first, then by date; capacity last."""
     return {"cash-now": 0, "cash-at": 1}.get(r.realisation, 2), r.available_from or "", r.step or 0, r.name
 
 

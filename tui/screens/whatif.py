@@ -116,7 +116,6 @@ class WhatIf(Page):
             self.write("#then > .prose", answer_words(outcome, self._proposed(outcome)))
 
     def _ask(self, **changes: object) -> None:
-        """Evaluate the choice with changes off the event loop; of choices made meanwhile the newest counts."""
         bench, choice = self._bench, self._choice
         if bench is not None and choice is not None:
             self._choice = changed = replace(choice, **changes)  # type: ignore[arg-type] - fields of the choice
@@ -251,7 +250,6 @@ def _cash(o: WhatIfResult) -> tuple[str, str]:
 
 
 def _difference(o: WhatIfResult) -> str:
-    """The change of the nodes' cost a month; empty: the same, or unknown."""
     here, there = o.today.usd_per_month, o.then.usd_per_month if o.then is not None else None
     if here is None or there is None or round(there - here) == 0:
         return ""

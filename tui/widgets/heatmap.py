@@ -86,7 +86,6 @@ class HeatMap(ScrollView, can_focus=True):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Lay the tiles out with the widest cells that leave all of them on the screen."""
         tiles = [tile for _, tiles in self._bands for tile in tiles]
         longest = min(max((cell_len(clean(name)) for name, _ in tiles), default=0), _NAME_MOST)
         slots = self._slots = max((len(items) for _, items in tiles), default=1)
@@ -148,7 +147,6 @@ class HeatMap(ScrollView, can_focus=True):
             self.post_message(self.Moved())
 
     def _scroll_to_cursor(self) -> None:
-        """Scroll to the cursor; a band's title is shown with its first row."""
         if self._items:
             row = self._places[self.cursor][0]
             first = row - 1 if isinstance(self._rows[row - 1], str) else row

@@ -218,7 +218,6 @@ class ItemTable(DataTable[Text]):
         self._fill(at)
 
     def _fill(self, cursor: int) -> None:
-        """Lay out the columns for the width there is and add the first rows."""
         self._laid_out_for = self.outer_size.width
         room = self._laid_out_for - 1  # of the scrollbar
         if room <= 0:
@@ -298,7 +297,6 @@ class ItemTable(DataTable[Text]):
         self._sort_by(0 if self._sorted_by is None else (self._sorted_by + 1) % len(self.item_columns))
 
     def _sort_by(self, column: int) -> None:
-        """Sort by a column; by the same column again, reverse the order."""
         self._turned = not self._turned if column == self._sorted_by else False
         self._sorted_by = column
         self._arrange()

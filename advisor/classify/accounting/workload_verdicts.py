@@ -114,7 +114,6 @@ def workload_verdicts(
 def _missing(
     session: Session, unseen: Sequence[str], absences: Mapping[str, list[tuple[int, Record]]], inputs: JudgementInputs
 ) -> dict[str, CodedText]:
-    """What was not measured, and why. `unseen`: metrics of none of its rows; `absences`: by node, numbered."""
     uuids = {uuid for _, uuid in session.gpus}
     missing = dict.fromkeys(unseen, _NOT_MEASURED)
     noted = sorted((entry for node in session.nodes for entry in absences.get(node, ())), key=lambda entry: entry[0])

@@ -118,7 +118,6 @@ def _periodic(f: Features, low: float, high: float) -> float:
 
 
 def _pool(f: Features) -> float:
-    """Memory of an engine that preallocates; half of it where the level is all that was seen."""
     if "mem_flat" in f:
         return ramp(f, "mem_flat", 0.0, 1.0)
     return 0.5 if 0.88 <= f.get("mem_level", 0.0) <= 0.95 else 0.0

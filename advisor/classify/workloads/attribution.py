@@ -154,7 +154,6 @@ def _uses_by_gpu(
 
 
 def _joined(uses: Sequence[tuple[int, float, float, float]]) -> tuple[_Spans, Floats]:
-    """Each workload's spans and shares, by first appearance. `uses`: whose, start, end, seconds of use."""
     rank = {code: n for n, code in enumerate(dict.fromkeys(code for code, *_ in uses))}
     spans: list[list[float]] = []
     for code, start, end, used in sorted(uses, key=lambda use: (rank[use[0]], use[1])):

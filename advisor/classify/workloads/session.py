@@ -76,7 +76,6 @@ def series_runs(workloads: pd.DataFrame) -> dict[str, tuple[int, float, float]]:
 
 
 def _chained(workloads: pd.DataFrame, run: pd.Series) -> pd.DataFrame:
-    """The workloads by run and time, with the number of the ``chain`` that each belongs to."""
     table = workloads.assign(run=run).sort_values(["run", "first_seen"])
     reach = table.groupby("run")["last_seen"].cummax()
     gap = table["first_seen"] - reach.groupby(table["run"]).shift()

@@ -66,7 +66,6 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
 
 
 def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdict]]) -> list[NodeFacts]:
-    """The nodes that fall free: first fit, largest first; replicas of one series stay apart."""
     order = sorted(nodes, key=lambda n: (-sum(len(w.gpus) for w in held[n.node]), n.node))
     keep = {n.node: list(held[n.node]) for n in order}
     freed: list[NodeFacts] = []
@@ -214,7 +213,6 @@ def _best(
 
 
 def _unfit(fleet: Fleet, serving: Group, training: Group) -> str | None:
-    """The code of why they cannot change places; None: nothing forbids it."""
     here, there = serving.nodes[0], training.nodes[0]
     if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
         return "has-a-fabric"

@@ -315,8 +315,6 @@ def work_class(question: Question, source: GpuSku, target: GpuSku) -> str:
 
 
 def _outside(question: Question, work_class: WorkClass, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
-    """In which ways the question lies outside what was measured, with the figures."""
-
     def beyond(value: float | None, span: Span | None) -> Span | None:
         return span if value is not None and span and not span.least / SLACK <= value <= span.most * SLACK else None
 
@@ -382,7 +380,6 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
 
 
 def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> bool:
-    """Whether the host may launch the steps of a small model more slowly than the target ends them."""
     # Up to it the host may launch steps more slowly than Blackwell ends them: of models of 8 to 30.5 B, a token took
     # 0.6 to 3.4 times as long on B200 as on H100 (ML.ENERGY, vLLM), where what they sustain says 0.5.
     small = question.phase != "training" and question.params is not None and question.params <= 31e9

@@ -80,7 +80,6 @@ class FixFirst(WorkloadRule):
 
 
 def _lost_share(fleet: Fleet, group: Group, label: str) -> float | None:
-    """The share of its GPU-hours that a fix recovers at most; None: the loss was not measured."""
     rows = fleet.verdicts.used(w.id for w in group.workloads)
     held, (_, column) = rows.floats("seconds"), _CAUSES[label]
     values = rows.floats(column) if column in rows else np.full(len(rows), math.nan)

@@ -75,7 +75,6 @@ class IdleFabric(Rule):
     def _unjudged(
         self, fleet: Fleet, node: NodeFacts, there: _Occupants, working: _Occupants, *, silent: bool
     ) -> Unjudged | None:
-        """Why there is no verdict on a node's fabric, by the strictest of `there`; None: there is one."""
         fabric, note = node.fabric, None
         floor = max((self.limits(fleet, g).value("coverage_hours") for g, _ in there), default=0.0)
         if fabric is None:

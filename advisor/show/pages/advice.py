@@ -143,7 +143,6 @@ def _size(same: Sequence[Finding | WorkloadVerdict]) -> tuple[float, float]:
 
 
 def _cost(same: Sequence[Finding], advice: Advice) -> str:
-    """US dollars a month where any are known, else GPU-hours."""
     usd, hours = (-size for size in _size(same))
     if any(f.cost_usd is not None for f in same):
         return words.usd(monthly(usd, advice) or 0.0)

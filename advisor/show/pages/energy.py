@@ -80,7 +80,6 @@ _NODE = ("kWh", "at rest", "mean W", "95th percentile W", "limits W", "of the li
 
 
 def _table(first: str, heads: Sequence[str], records: Sequence[tuple[str, object]]) -> Table:
-    """A row for each record with its name, without columns in which nothing is known."""
     columns = {head: [_COLUMNS[head](record) for _, record in records] for head in heads}
     columns = {head: cells for head, cells in columns.items() if not {*cells} <= {"unknown", words.NONE}}
     rows = tuple(zip((name for name, _ in records), *columns.values(), strict=True))
@@ -100,7 +99,6 @@ def _uses(e: FleetEnergy) -> Table | None:
 
 
 def _workloads(advice: Advice) -> list[tuple[str, WorkloadEnergy]]:
-    """The energy of the runs of one series and name together, the most first."""
     runs: dict[tuple[str, str], list[WorkloadVerdict]] = {}
     for w in advice.workloads:
         if w.energy is not None:
@@ -138,7 +136,6 @@ def small(value: float | None) -> str:
 
 
 def _measured(e: Energy) -> str:
-    """How it was measured, and in how many of the GPU-hours where not in all."""
     share = (e.counted_kwh or 0.0) / (e.kwh or 1.0)
     how = {
         "counter": "by the GPUs' energy counters",
@@ -223,5 +220,4 @@ def node_words(e: NodeEnergy) -> str:
 
 
 def _load(e: NodeEnergy) -> float | None:
-    """The 95th percentile of a node's GPU power over their limits; None: unknown."""
     return _ratio(e.p95_watts, e.rated_watts)

@@ -127,7 +127,6 @@ def _use(w: WorkloadVerdict) -> str:
 
 
 def _replicas(advice: Advice, subject: Subject, findings: Sequence[Finding], most: int) -> str:
-    """The replicas or runs that a claim is about, `most` by their ids; empty for a single one."""
     replicas = replicas_of(advice, subject, {gpu for f in findings for gpu in f.gpus})
     if len(replicas) < 2:
         return ""
@@ -143,7 +142,6 @@ def _claims(title: str, advice: Advice, claims: Sequence[Finding | Recommendatio
 
 
 def _evidence(advice: Advice, findings: Sequence[Finding], most: int, time_ratio: Interval | None = None) -> Section:
-    """The measured values, those with a threshold first; of a recommendation also the predicted time."""
     rows = [("predicted time", words.time_words(time_ratio), words.NONE, "")] if time_ratio else []
     titles = Titles(advice)
     facts = [(titles.resource(f), e) for f in findings for e in f.evidence]
@@ -224,7 +222,6 @@ def _workload_details(w: WorkloadVerdict) -> Iterator[Section]:
 
 
 def _phases(phases: Sequence[Phase]) -> Section:
-    """What a workload does, the longest first, however often it changes."""
     groups: dict[tuple[str, str, tuple[CodedText, ...]], list[Phase]] = {}
     for phase in phases:
         groups.setdefault((phase.kind, phase.bottleneck, phase.evidence), []).append(phase)
@@ -243,7 +240,6 @@ def _seconds(phases: Sequence[Phase]) -> float:
 
 
 def _calculation(advice: Advice, subject: Subject, findings: Sequence[Finding], catalog: Catalog | None) -> Section:
-    """How the money comes about, with the prices it rests on; without `catalog` the prices alone."""
     move = subject if isinstance(subject, Recommendation) else None
     ids = {*(move.prices if move else ())} or {f.price for f in findings}
     prices = [p for p in advice.prices if p.id in ids]

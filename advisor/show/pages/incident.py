@@ -136,7 +136,6 @@ def _digest(items: Sequence[Item], now: float, links: ReaderLinks) -> Document:
 
 
 def _named(kind: ItemKind, named: Sequence[Item], total: int) -> Section:
-    """Those of one kind in a table: three columns, which a phone has room for."""
     rows = tuple((say.event_words(i), say.amount_words(i.incident) or NONE, i.incident.id) for i in named)
     more = f"{total - len(rows):,} more, of lower severity or cost." if total > len(rows) else ""
     cost = "total cost" if kind in ("resolved", "over") else "cost so far"

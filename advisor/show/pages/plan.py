@@ -123,7 +123,6 @@ def when_words(r: ReturnedNode) -> str:
 
 
 def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
-    """The steps in their order. `titles`: of recommendations, by id."""
     heads = ("step", "what", "recommendation", "moves", "empties", "risk", "after")
     lines = []
     for s in plan.steps:
@@ -146,7 +145,6 @@ def step_title(step: PlanStep, titles: dict[str, str]) -> str:
 
 
 def _pools_table(pools: Sequence[PoolPlan], rows: int | None) -> Table:
-    """The fleet by node type: today, afterwards, and how far it carries. `rows` None: all node types."""
     growing = any(p.runs_out_at is not None for p in pools)
     shown = [p for p in pools if rows is None or growing or p.nodes_after != p.nodes_today or p.rented or p.short_gpus]
     lines = []

@@ -104,7 +104,6 @@ def _recommendations(story: Story, links: ReaderLinks) -> Section:
 
 
 def _changes(story: Story, shown: int) -> Section:
-    """New, resolved and done since last week, `shown` of each; those below the minimum gain are counted."""
     advice, before, title, smaller = story.advice, story.before, "Changes since last week", 0
     lists: dict[str, list[str]] = {}
     if before is not None:
@@ -132,7 +131,6 @@ def _changes(story: Story, shown: int) -> Section:
 
 
 def _by_resource(advice: Advice) -> dict[tuple[str, str], Finding]:
-    """The findings of one rule on one workload (all its runs) or node as one, with their costs summed."""
     titles, merged = Titles(advice), dict[tuple[str, str], Finding]()
     for f in advice.findings:
         key = f.rule, titles.resource(f)
@@ -144,8 +142,6 @@ def _by_resource(advice: Advice) -> dict[tuple[str, str], Finding]:
 
 
 def _largest(findings: Sequence[Finding], advice: Advice) -> list[str]:
-    """Titles of those that cost at least the minimum gain a month, the dearest first."""
-
     def cost(f: Finding) -> float:
         """A month's, US dollars; where no price is known, by the stand-in that only orders."""
         usd = f.gpu_hours * USD_PER_GPU_HOUR if advice.summary.cost_usd is None else f.cost_usd
@@ -156,8 +152,6 @@ def _largest(findings: Sequence[Finding], advice: Advice) -> list[str]:
 
 
 def _teams(story: Story, shown: int) -> Section:
-    """What each team spends, wastes and can recover, all a month; GPU-hours where no price is known."""
-
     def row(team: TeamRow) -> tuple[str, ...]:
         s, name = team[1].summary, "(no team)" if team[0] is None else brief(team[0], 32)
         if not priced:
@@ -194,7 +188,6 @@ def _accepted(story: Story, shown: int, commands: ReaderCommands) -> Section:
 
 
 def _move_row(entry: LedgerEntry, now: float) -> tuple[str, str, str]:
-    """A move with its last event, what was predicted, and what was measured or why that is unknown."""
     r, snapshot, decision, real = entry.recommendation, entry.snapshot, entry.decision(now), entry.realised
     saving, ratio = (snapshot.saving_usd_per_month, snapshot.time_ratio) if snapshot is not None else (None, None)
     free = r.freed_gpu_hours_per_month or None
@@ -224,6 +217,5 @@ def _what(entry: LedgerEntry) -> str:
 
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:
-    """Dollars, else GPU-hours, and the time; empty where none is known."""
     gain = f"{words.usd(usd)}/month" if usd is not None else f"{words.hours(freed)}/month" if freed is not None else ""
     return ", ".join(filter(None, (gain, f"x{ratio:.2f} the time" if ratio is not None else "")))

@@ -20,7 +20,6 @@ def lines_of(title: str, rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _in(value: float | None, unit: float, suffix: str = "", none: str = "unknown") -> str:
-    """A figure in a larger unit; `none` where there is no figure."""
     return none if value is None else f"{value / unit:.5g}{suffix}"
 
 
@@ -87,7 +86,6 @@ def sku_text(sku: Sku, catalog: Catalog) -> str:
 
 
 def _premiums(node: NodeSku, catalog: Catalog) -> list[tuple[str, Premium]]:
-    """The cost of each interconnect of a node alone, by region; its part is ``fabric`` or ``NVLink``."""
     parts = (("fabric", fabric_premium), ("NVLink", nvlink_premium))
     premiums = [(part, of(catalog, catalog.price, node, price.region)) for price in node.prices for part, of in parts]
     return [(part, premium) for part, premium in premiums if premium is not None]
@@ -122,7 +120,6 @@ def _gpu_json(gpu: GpuSku) -> dict[str, object]:
 
 
 def _node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
-    """Every figure, with the cost of each interconnect."""
     interconnect = []
     for part, premium in _premiums(node, catalog):
         cost = {"usd_per_hour": premium.usd_per_hour, "share_of_price": premium.share, "prior": premium.prior}

@@ -284,7 +284,6 @@ def _while_held(rows: pd.DataFrame, uses: pd.DataFrame, keys: list[str]) -> pd.D
 def _levels(
     frame: Frame, workload: WorkloadVerdict, sku: GpuSku | None, rules: Mapping[str, WasteRule]
 ) -> tuple[Level, ...]:
-    """What the GPU sustains, holds and is rated for, and the thresholds of the waste rules, if known."""
     ports = compute_ports(frame.fabric)
     rates = ports[ports["node"].isin(workload.nodes)]["line_rate_bytes_per_second"].dropna().unique()
     levels, capacity = list[Level](), {"fabric sent": rates[0] * 1e-9 if len(rates) == 1 else None}

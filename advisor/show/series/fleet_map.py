@@ -106,7 +106,6 @@ def compute_ports(fabric: pd.DataFrame) -> pd.DataFrame:
 
 
 def _holders(frame: Frame) -> dict[tuple[str, str], str]:
-    """(node, uuid) -> the workload that held it longest within the window."""
     uses = frame.uses
     if uses.empty:
         return {}

@@ -103,7 +103,6 @@ def advice_csv(advice: Advice) -> str:
 
 
 def _row(kind: str, record: object, **values: object) -> dict[str, object]:
-    """The fields of a record that are columns: intervals in three, lists joined; `values` go before them."""
     row: dict[str, object] = {}
     for column in COLUMNS:
         name, _, quantile = column.rpartition("_") if column[-4:-2] == "_p" else (column, "", "")
@@ -123,7 +122,6 @@ def _price(price: Price | None) -> dict[str, object]:
 
 
 def _energy(e: Energy | None) -> dict[str, object]:
-    """The figures of a fleet, a workload or a node; those that it does not have are empty."""
     names = {"energy_kwh": "kwh", "energy_idle_kwh": "idle_kwh", "energy_basis": "basis", "power_usd": "usd"}
     names |= {"energy_measured_gpu_hours": "measured_gpu_hours", **{name: name for name in _ENERGY}}
     return {column: getattr(e, name, None) for column, name in names.items()}

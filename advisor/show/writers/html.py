@@ -56,7 +56,6 @@ def _section_ids(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def _render(template: str, page: Document, styles: tuple[str, ...], linked: Callable[[str], str] = str) -> str:
-    """`linked`: a text with links from its ids."""
     style = Markup("".join((_TEMPLATES / name).read_text() for name in styles))  # noqa: S704 - files of the package
     html = _environment().get_template(template).render(page=page, style=style, linked=linked)
     return _BLANKS.sub("\n", html)

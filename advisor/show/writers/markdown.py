@@ -65,7 +65,6 @@ def _block(block: Block, level: int) -> Iterator[str]:
 def _table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], groups: Sequence[int] = ()
 ) -> Iterator[str]:
-    """Rows that sum up the rows after them are bold in their first cell."""
     if rows:
         rules = ("---:" if index in right else "---" for index in range(len(heads)))
         yield from (f"| {' | '.join(map(escape, heads))} |", f"|{'|'.join(rules)}|")

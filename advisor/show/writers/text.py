@@ -135,7 +135,6 @@ def _named(console: Console, rows: Sequence[tuple[str, str]], by: int) -> None:
 
 
 def _folded(command: str, width: int) -> list[str]:
-    """The lines of a command, joined by backslashes. A word longer than `width` has a line to itself."""
     whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), command)
     lines = textwrap.wrap(
         whole, width - 2, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False

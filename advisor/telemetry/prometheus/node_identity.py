@@ -186,7 +186,6 @@ class NodeIdentity:
         return list(dict.fromkeys(key for key in keys if key is not None))
 
     def _find(self, name: str, cluster: str) -> NodeKey | None:
-        """The node that a name means; None where none or several do."""
         for spelled in (name.lower(), *(() if _ADDRESS.fullmatch(name) else (short_name(name),))):
             if keys := _in_cluster(self._aliases.get(spelled, ()), cluster):
                 return keys[0] if len(keys) == 1 else None

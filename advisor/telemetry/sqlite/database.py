@@ -240,7 +240,6 @@ def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[Co
 
 
 def _refused(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> dict[str, tuple[str, str]]:
-    """Node -> code and sentence, of nodes about which files contradict one another."""
     nodes, gpu = tables["nodes"], tables["gpu"]
     twice = nodes.loc[nodes["node"].duplicated(), "node"]
     wrong = _of_two_machines(nodes, gpu[gpu["node"].isin(twice)])
@@ -263,7 +262,6 @@ def _refused(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> d
 
 
 def _of_two_machines(nodes: pd.DataFrame, gpu: pd.DataFrame) -> set[str]:
-    """Nodes that files saw as machines with other ids in the same hours."""
     rows = gpu[["file", "node", "ts"]].merge(nodes[["file", "node", "machine_id"]], on=["file", "node"])
     at_once = rows["machine_id"].groupby([rows["node"], np.ceil(rows["ts"] / HOUR)]).nunique() > 1
     hours = at_once.groupby(level=0).sum()
@@ -271,7 +269,6 @@ def _of_two_machines(nodes: pd.DataFrame, gpu: pd.DataFrame) -> set[str]:
 
 
 def _contradicting(rows: pd.DataFrame, keys: Sequence[str]) -> set[str]:
-    """Nodes of which two files have other means of a row that both observed whole."""
     whole = rows[rows["observed_seconds"] >= _WHOLE_SHARE * rows["interval_seconds"]]
     if whole.empty:
         return set()
@@ -284,7 +281,6 @@ def _contradicting(rows: pd.DataFrame, keys: Sequence[str]) -> set[str]:
 
 
 def _in_two_places(gpu: pd.DataFrame) -> set[frozenset[str]]:
-    """Nodes on which the same GPU was observed for longer than there is time."""
     places = gpu[["gpu_uuid", "node"]].drop_duplicates()
     doubtful = places[places["gpu_uuid"].duplicated(keep=False)].groupby("gpu_uuid")["node"].agg(frozenset)
     some = gpu[gpu["gpu_uuid"].isin(doubtful.index)] if len(doubtful) else gpu[:0]

@@ -249,7 +249,6 @@ class LimitedSession(QuietSession):
         raise failure
 
     def _failure(self, error: Exception, *, late: bool) -> SkuwiseError:
-        """The error for an attempt without an answer; UnreachableError where another attempt may help."""
         if late and not isinstance(error, ConnectTimeout):
             what = f"No answer from the server within {self._timeout:g} s."
             return TooMuchError(what, f"{SMALLER[:-1]}, or raise prometheus.timeout.")
@@ -262,7 +261,6 @@ class LimitedSession(QuietSession):
         return UnreachableError(what, "Check the URL, prometheus.proxy and that the server is running.")
 
     def _received(self, method: str, url: str, params: Mapping[str, Any]) -> tuple[int, float, bytearray]:
-        """Status, seconds of Retry-After (0: none) and body of one attempt."""
         with super().request(
             method, url, params if method == "GET" else None, params if method == "POST" else None,
             timeout=self._timeout, allow_redirects=False, stream=True,

@@ -166,8 +166,6 @@ def _put(
 
 
 def _port_of(node_of: NodeOf) -> Callable[[Labels], PortKey | None]:
-    """The port of a series; None where its labels name none."""
-
     def port_of(labels: Labels) -> PortKey | None:
         node, device, port = node_of(labels), labels.get("device"), labels.get("port", "1")
         return (node, device, int(port)) if node and device and _PORT.fullmatch(port) else None

@@ -138,7 +138,6 @@ def dcgm_uses(
 def _shares(
     answer: SeriesAnswer, key_of: Callable[[Labels], str | None], exported: Collection[str]
 ) -> dict[tuple[str | None, LabelledWork | None], float]:
-    """Each pod's part of what the pods use of a GPU, by their mean use; equal parts where none uses any."""
     used: dict[str | None, dict[LabelledWork | None, float]] = defaultdict(dict)
     for labels, values in zip(answer.labels, answer.values, strict=True):
         if not np.isnan(values).all():

@@ -14,8 +14,9 @@ from skuwise.advisor.show.incident_words import Item
 from skuwise.advisor.show.pages.story import story_of
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.tests.support.incident_builders import MORNING, incident
+from skuwise.tests.support.ledger_builders import moved
 from skuwise.tests.support.prometheus_engines import needed
-from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, moved
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet
 
 WIDTHS = (360, 500, 700)  # CSS px: a phone, a narrow pane, a desk
 # `broken`: figures, dates, ids and units that stand on two lines; not those of commands and of names that are markup.

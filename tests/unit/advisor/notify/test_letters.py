@@ -40,8 +40,9 @@ from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, MORNING, ended, incident
+from skuwise.tests.support.ledger_builders import moved
 from skuwise.tests.support.moves_builders import workload
-from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, moved, unpriced
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, unpriced
 
 SETTINGS, LINKS = WatchSettings(), ReaderLinks(ReaderCommands(source="--prometheus https://prom.example.org"))
 

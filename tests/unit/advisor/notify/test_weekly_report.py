@@ -20,7 +20,8 @@ from skuwise.advisor.notify import report as run
 from skuwise.advisor.state.deliveries import Reply
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.tests.support.delivery_builders import FakeCarrier
-from skuwise.tests.support.report_fixtures import END, IDENTITY, by_namespace, fleet, moved
+from skuwise.tests.support.ledger_builders import moved
+from skuwise.tests.support.report_fixtures import END, IDENTITY, by_namespace, fleet
 from skuwise.tests.support.stored_rows import rows
 
 MONDAY, NOW = "2026-11-09", END + 6 * 3600.0
