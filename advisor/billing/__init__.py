@@ -1,1 +1,1 @@
-"""What the finance team sees: exports of charges, what they say of prices, and what they do not explain."""
+"""Showback and bills: exports of charges by team, what they say of prices, and what they do not explain."""

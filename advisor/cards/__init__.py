@@ -1,1 +1,1 @@
-"""Cards of single jobs, running or finished, and where they are kept."""
+"""Cards of single jobs: running or finished, from telemetry or kept."""

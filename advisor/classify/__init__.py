@@ -1,1 +1,1 @@
-"""What each workload is and what holds it back."""
+"""Kinds and bottlenecks: what each workload is, and what limits it."""

@@ -1,1 +1,1 @@
-"""The command line: one file a command, the options they share, and where their output goes."""
+"""Commands, one a file: the options they share, and where their output goes."""

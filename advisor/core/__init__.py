@@ -1,1 +1,1 @@
-"""What every room of the advisor speaks in: advice, frames, histograms, times, ids, sums. It imports no other room."""
+"""Shared types and formats: advice, frames, histograms, times, ids, sums. It imports no other room."""

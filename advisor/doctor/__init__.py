@@ -1,1 +1,1 @@
-"""``skuwise doctor SOURCE``: what a source provides, what is missing, and the line that would add it."""
+"""What a source lacks: ``skuwise doctor SOURCE``, with the line that adds it."""

@@ -1,1 +1,1 @@
-"""Mails, webhooks and alerts: recipients, contents, sending."""
+"""Mails, webhooks, alerts: recipients, contents, sending."""

@@ -1,1 +1,1 @@
-"""What a human applies for an accepted recommendation: patches, each with its undo. Nothing is applied here."""
+"""Patches with their undo: what a human applies for an accepted recommendation. Nothing is applied here."""

@@ -1,1 +1,1 @@
-"""Which recommendations to carry out together, where every workload then runs, and which nodes come back when."""
+"""Which nodes come back: recommendations to carry out together, where workloads then run, and in which order."""

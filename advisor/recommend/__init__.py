@@ -1,1 +1,1 @@
-"""Where a workload should run, what that saves, and what blocks it."""
+"""Waste and what to change: rules that find waste, moves with savings and risk, and what blocks them."""

@@ -1,1 +1,1 @@
-"""What people read: pages as one document model, and the writers of each format."""
+"""Pages and their words: one document model, and the writers of each format."""

@@ -1,1 +1,1 @@
-"""One SQLite file a fleet: recommendations with their decisions, incidents, job cards and deliveries."""
+"""Ledger, incidents, cards: one SQLite file a fleet, with decisions and deliveries."""

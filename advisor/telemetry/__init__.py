@@ -1,1 +1,1 @@
-"""The roads by which telemetry reaches the advisor; all of them give the same frame."""
+"""SQLite and Prometheus: both are read into the same frame."""

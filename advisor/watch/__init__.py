@@ -1,1 +1,1 @@
-"""What is certain within hours: a reading of the last hours in, sightings out. Pure."""
+"""Incidents of today: a reading of the last hours in, sightings out. Pure."""

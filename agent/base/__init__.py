@@ -1,1 +1,1 @@
-"""What every room of the agent uses: clocks, durations, addresses, deadlines, plain text."""
+"""Clocks, text, deadlines: what every room of the agent uses."""

@@ -1,1 +1,1 @@
-"""What this node is, how its parts are wired, and whose work runs on it."""
+"""Which job holds which GPU: Slurm, Kubernetes, containers, processes; and what this node is."""

@@ -1,1 +1,1 @@
-"""The agent as a running program: its loop, its signals, its doctor."""
+"""The running agent: its loop, its signals, its doctor, its installation."""

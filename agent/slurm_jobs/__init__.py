@@ -1,1 +1,1 @@
-"""``skuwise slurm``: Slurm's jobs, read from its accounting. Advice reads it too."""
+"""``skuwise slurm import``: names and times of jobs, read from Slurm's accounting. Advice reads them too."""

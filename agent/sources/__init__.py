@@ -1,1 +1,1 @@
-"""One file for each thing that is read on a node."""
+"""Counters of a node: one file for each thing that is read."""

@@ -1,1 +1,1 @@
-"""What samples are summed up to: minutes, hours, bursts. Pure functions."""
+"""Minutes, hours, bursts: what samples are summed up to. Pure functions."""

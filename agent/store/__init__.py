@@ -1,1 +1,1 @@
-"""The only place that knows SQL."""
+"""The node database: rollups, retention, readers; the only place with its SQL."""

@@ -8,6 +8,7 @@ left out; all arrows point down, or the picture fails. Run by `make picture`; a 
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from pathlib import Path
 import grimp
 
 FLOORS = ("tui", "advisor", "agent", "rules")
-ROOM_WIDTH, ROOM_HEIGHT, GAP, ROW, MARGIN, PER_ROW = 128, 40, 14, 66, 20, 8
+ROOM_WIDTH, ROOM_HEIGHT, GAP, ROW, MARGIN, PER_ROW = 150, 52, 14, 80, 20, 7
+ABOUT_MOST = 28  # characters that a room has space for
 WIDTH = 2 * MARGIN + PER_ROW * (ROOM_WIDTH + GAP) - GAP + 20
 Arrows = Mapping[str, frozenset[str]]
 Point = tuple[float, float]
@@ -29,9 +31,11 @@ class CircleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A folder of a floor, or a module that stands on it. `lines`: of all its modules."""
+    """A folder of a floor, or a module that stands on it. `about`: the beginning of its docstring, up to a colon;
+    empty: too long. `lines`: of all its modules."""
 
     name: str
+    about: str
     lines: int
     modules: int
 
@@ -42,7 +46,11 @@ def rooms_of(root: Path, floor: str) -> list[Room]:
         files = sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.suffix == ".py" else []
         lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
         if files and place.name != "__init__.py":
-            rooms.append(Room(place.stem if place.is_file() else place.name, lines, len(files)))
+            module = place if place.is_file() else place / "__init__.py"
+            docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+            about = docstring.partition(":")[0].replace("`", "")
+            name = place.stem if place.is_file() else place.name
+            rooms.append(Room(name, about if len(about) <= ABOUT_MOST else "", lines, len(files)))
     return rooms
 
 
@@ -111,9 +119,12 @@ def draw(root: Path) -> str:
         for name, (x, y) in places.items():
             room = rooms[name]
             size = f"{room.lines:,} lines" + (f", {room.modules} files" if room.modules > 1 else "")
-            parts.append(f'<rect class="room" x="{x - ROOM_WIDTH / 2:.0f}" y="{y}" width="{ROOM_WIDTH}" height="40"/>')
+            parts.append(
+                f'<rect class="room" x="{x - ROOM_WIDTH / 2:.0f}" y="{y}" width="{ROOM_WIDTH}" height="{ROOM_HEIGHT}"/>'
+            )
             parts.append(f'<text class="t" x="{x:.0f}" y="{y + 17}">{escape(name)}</text>')
-            parts.append(f'<text class="s" x="{x:.0f}" y="{y + 32}">{size}</text>')
+            parts.append(f'<text class="d" x="{x:.0f}" y="{y + 31}">{escape(room.about)}</text>')
+            parts.append(f'<text class="s" x="{x:.0f}" y="{y + 45}">{size}</text>')
         top += height + 16
     return _sheet(parts, top)
 
@@ -155,6 +166,7 @@ def _sheet(parts: list[str], height: int) -> str:
 .floor {{ fill: #fcfdff; stroke: #9fb2cf; stroke-dasharray: 5 4 }}
 .t {{ fill: #16243c; font-size: 12px; text-anchor: middle }}
 .s {{ fill: #46566f; font-size: 10px; text-anchor: middle }}
+.d {{ fill: #16243c; font-size: 10px; font-style: italic; text-anchor: middle }}
 .f {{ fill: #35507a; font-size: 13px; font-weight: 600 }}
 .a {{ stroke: #7d93b5; fill: none; marker-end: url(#h) }}
 </style>

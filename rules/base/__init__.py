@@ -1,1 +1,1 @@
-"""Reading files of rules: errors, strict fields, plain text."""
+"""Reading typed files: errors, strict fields, plain text."""

@@ -1,1 +1,1 @@
-"""GPUs, nodes and prices: the types and the files they come from."""
+"""GPUs, nodes, prices: the types and the files they come from."""

@@ -1,1 +1,1 @@
-"""What is judged and for whom: thresholds, custom rules, exceptions, owners, teams."""
+"""Thresholds and teams: custom rules, exceptions, owners."""

@@ -1,1 +1,1 @@
-"""Where screens get their data from, and what they remember."""
+"""Data of the screens: where it comes from, and what is remembered."""

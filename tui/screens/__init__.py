@@ -1,1 +1,1 @@
-"""One file a screen."""
+"""One file a screen: pages of the menu and what they open."""

@@ -1,1 +1,1 @@
-"""One file a widget; what they show is given to them, what they want they post."""
+"""Tables, plots, frame: what they show is given to them, what they want they post."""
