@@ -96,8 +96,8 @@ def _cost(look: Look) -> list[Content]:
             style = _STYLES.get(tile.label, "") if tile.meaning else ""
             text.append(line(f"{tile.label}  {tile.value}{change}", style))
             text += [line(tile.meaning, "$foreground-muted")] if tile.meaning else []
-    over = "this window" if look.shown is not look.advice else FINDINGS_WINDOW.name
-    cost = f"{words.usd(s.cost_usd)} in {over}: " if s.cost_usd is not None else ""
+    is_other_window = look.shown is not look.advice
+    cost = f"{words.usd(s.cost_usd)} in this window: " if is_other_window and s.cost_usd is not None else ""
     text.append(line(f"{cost}{coverage.size_words(s)}"))
     if s.energy is not None:
         text.append(line(f"Energy {energy.kwh(s.energy.kwh)}. {energy.idle_words(s.energy)}"))
