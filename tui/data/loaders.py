@@ -187,11 +187,11 @@ class Loader:
 
 
 class DemoLoader(Loader):
-    """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder. Four
+    """Simulates a small fleet into a temporary folder, once, and loads from there. Leaving it removes the folder. Three
     days, and minutes of the two hours that incidents are found in, suffice for every page; 14 days take three times as
     long."""
 
-    def __init__(self, scenario: str = "small", days: float = 4) -> None:
+    def __init__(self, scenario: str = "small", days: float = 3) -> None:
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         super().__init__(Databases(()), clock=lambda: DEMO_NOW)

@@ -1,17 +1,22 @@
 """The content of a page on an advice, whole or a team's part, with its head and foot: as a page or as a mail."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ....rules.catalog.types import Price
 from ...core import formatting as words
 from ...core.advice_types import Advice
 from ...core.timestamps import day, minute
 from ...core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, selected
-from ...state.ledger import LedgerEntry
 from .. import coverage
 from ..document import Tile, brief
 from ..titles import Row, covered_hours, monthly, recommendation_rows, short_usd, usd_per_month
+
+if TYPE_CHECKING:
+    from ...state.ledger import LedgerEntry
 
 LISTED_MAX = 10  # recommendations of one report
 _HINT_LENGTH = 320

@@ -31,6 +31,12 @@ def demo(*arguments: str, folder: Path, file_bytes: int | None = None) -> subpro
     )  # fmt: skip
 
 
+def pasteable(text: str) -> list[str]:
+    """The commands of a text, whatever starts the program, their continuation lines joined."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    return [line.strip() for line in joined.splitlines() if " explain " in line or " advise " in line]
+
+
 def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_weeks(tmp_path: Path) -> None:
     done = demo("--dir", "out of the box", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -43,8 +49,8 @@ def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_w
     assert body is not None
     text = body.get_content()
     assert "nothing to compare with" not in text and "Changes since last week" in text
-    printed, mailed = commands_in(done.stdout), commands_in(text.replace("\r\n", "\n"))
-    assert len(printed) >= 2 and len(mailed) >= 2
+    printed, mailed = pasteable(done.stdout), pasteable(text)
+    assert len(printed) == 2 and len(mailed) >= 2
     for command in (*printed, mailed[0]):
         again = paste(command, tmp_path)
         assert again.returncode == 0, (command, again.stderr)
