@@ -202,7 +202,7 @@ def _first_verdict(case: Case, exact: Mapping[str, float], dominant: float) -> B
         return BottleneckVerdict("unknown", 0.0, {"unknown": 1.0}, (say("nothing-observed"),))
     shares = {label: round(value, 4) for label, value in exact.items()}
     ruled = ruling(exact, dominant)
-    # Where somebody sits in front of it, most of the time is theirs: no limit of the GPU holds it back.
+    # Interactive work mostly waits for its user: no limit of the GPU slows it down.
     at_rest = case.kind.label == "interactive" and exact.get("idle", 0.0) >= _PERSON_RESTS
     if case.kind.label == "idle" or ruled == "idle" or at_rest:
         share = shares.get("idle", 0.0)

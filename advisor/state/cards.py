@@ -55,7 +55,7 @@ def named(db: Database, asked: str) -> tuple[Card, ...]:
 
 
 def spellings(asked: str) -> dict[str, str]:
-    """What somebody typed, as the parameters of a query: the `word`, the `name` without its node, the `job` without its
+    """The typed name as the parameters of a query: the `word`, the `name` without its node, the `job` without its
     cluster, the `pod` without its namespace, and the ids from `begin` to `after` that begin so."""
     word = sqlite_text(asked.strip())
     begin = word if word.startswith("w-") else f"w-{word}"

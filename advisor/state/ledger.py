@@ -140,7 +140,7 @@ def entries(db: Database) -> tuple[LedgerEntry, ...]:
 
 
 def decisions_of(entries: Iterable[LedgerEntry], now: float) -> dict[str, Decision]:
-    """What somebody decided, or telemetry showed, by recommendation, as far as it holds at `now`."""
+    """Decisions of users and of telemetry by recommendation, as they hold at `now`."""
     decisions = {entry.recommendation.id: entry.decision(now) for entry in entries}
     return {id_: decision for id_, decision in decisions.items() if decision.state not in ("proposed", "expired")}
 

@@ -17,7 +17,7 @@ def boot_seconds() -> float:
 
 
 class SystemClock:
-    """The real clocks. Tests move one of their own (tests/support/stepped_clock.py)."""
+    """The clocks of the machine; tests pass a clock that they step."""
 
     def __init__(self) -> None:
         # Not a threading.Event: a signal's handler that comes while the event is locked would wait for ever.

@@ -198,7 +198,7 @@ class Recorder:
             self._attributed_at = ts
         self._keep_absences(tick.absences, ts)
         self.node_writer.add_tick(tick)
-        # Again: writing may have just failed or worked, and a stop before the next tick would leave that untold.
+        # Repeated: a write may have just failed or succeeded, and a stop before the next tick would hide that.
         self._keep_absences(tick.absences, ts)
         for event in tick.events:
             self.node_writer.add_event(event)

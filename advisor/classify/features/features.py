@@ -15,7 +15,7 @@ from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from .course import Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
 
-# An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/signal_stats.py: 1 s).
+# An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/rollup_stats.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
 # Column of bins -> features, each with its quantile, and whether they are over what compute or memory sustains.
 _QUANTILES = (

@@ -242,7 +242,7 @@ def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
     for name, least in (("g", limits.value("trace_engine_max")), ("m", limits.value("trace_dram_max"))):
         values = rows.floats(name)
         value = values[resting & np.isfinite(values)]
-        # A row that shows so many times what rows at rest show is no noise of theirs.
+        # A row so many times above the rows at rest is not noise.
         level = 3.0 * float(np.median(value)) if len(value) else 0.0
         signs |= values > max(least, level)
     if "g_max" in rows:

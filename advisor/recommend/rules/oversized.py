@@ -102,7 +102,7 @@ class TooManyGpus(WorkloadRule):
 def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
     """GPUs that carry it, and the load that they reach: in whole replicas, or with fewer in each (divided by a whole
     number) where its memory fits. Each then computes and reads more and exchanges the same."""
-    # Whole units, two at least where people wait. Each of several sessions is somebody's: none is given up for another.
+    # Whole units, two at least where users wait. Sessions belong to different users: none replaces another.
     held, unit, use = group.gpu_count, group.unit, group.use
     floor = min(2, held // unit) if group.kind in ON_DEMAND_KINDS else 1
     whole = max(math.ceil(round(held * demand_p95 / headroom / unit, 9)), floor, 1) * unit
@@ -146,7 +146,7 @@ class MemoryUnused(WorkloadRule):
             return Why.MEMORY_NOT_MEASURED
         if most >= limits.value("mem_max"):
             return None
-        # Somebody's session works in short spells, which is no probing.
+        # An interactive session works in short spells; that is not probing.
         if group.kind != "interactive" and not seen_at_work(group, limits):
             return Why.ON_STANDBY
         # A service may be asked for more on another day; a job has shown in its own hours what it takes.

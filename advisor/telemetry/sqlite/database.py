@@ -192,7 +192,7 @@ def join(
         tables[name] = table.astype({"file": int})
     for (n, node), count in lost.items():
         parts[int(n)].lost[node] += count
-    # The agent always writes both; where somebody took one out, the window is all that is known.
+    # The agent always writes both; where one was removed by hand, only the window is known.
     tables["nodes"] = tables["nodes"].fillna({"first_seen": window.start, "last_seen": window.end})
     for path, part in read.items():
         if count := part.lost.total():
