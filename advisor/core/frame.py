@@ -15,6 +15,15 @@ from .formatting import clause, listed
 Ints = npt.NDArray[np.intp]
 Key = tuple[str, str]
 
+# id: Slurm's job id (of tasks that wait ``22_[1-10]``), or a pod's uid. jobs: how many jobs the row stands for. gpus:
+# that each asks for, in whole GPUs. nodes: that each asks for; NaN: any number. gpu_type: as asked for (``h100``,
+# ``1g.10gb``); None: any. since: Unix seconds. reason: the scheduler's word. blocked: a code of `telemetry/waiting.py`
+# where it waits for something else than GPUs; None: for GPUs.
+WAITING = [
+    "scheduler", "cluster", "id", "namespace", "name", "user", "account", "partition", "jobs", "gpus", "nodes",
+    "gpu_type", "since", "reason", "blocked",
+]  # fmt: skip
+
 # With pyarrow installed pandas would store text in it, which refuses lone surrogates; results must not depend on it.
 pd.set_option("mode.string_storage", "python")
 
@@ -101,6 +110,10 @@ class Frame:
     # as kube-state-metrics has it), count, ts_start, ts_end.
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     jobs: pd.DataFrame = field(default_factory=pd.DataFrame)  # the view slurm_jobs
+    # Jobs that want GPUs and have not begun, as of `waiting_at` (Unix seconds; None: no queue is known): the columns
+    # `WAITING`, a row for each job or for the tasks of an array.
+    waiting: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=WAITING))
+    waiting_at: float | None = None
     external_labels: Mapping[str, str] = field(default_factory=dict)  # of the server
     telemetry_span: tuple[float, float] | None = None  # of the whole source, where the frame has a part of its nodes
 
