@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from ...agent.base.self_command import child_command
 from ...rules.base.errors import EXIT_DONE, EXIT_NOTHING, NothingToDo, SkuwiseError, UsageError, explained
@@ -25,10 +26,14 @@ IDLE_MIN_SECONDS, IDLE_MAX_SECONDS = 300.0, 3 * 86400.0
 _IDLE_OLDEST_SECONDS = 300.0
 # After a child failed, its error answers for so long.
 _FAILED_SECONDS = 30.0
-_CHILDREN, _DOCUMENTS = 2, 16  # at once; kept
+_DOCUMENTS = 16  # kept
 _READ_SECONDS = 60.0
 FILTERS = ("workload", "rule", "node", "team", "action")
 _LISTED = 10
+
+
+# Runs a skuwise command that prints into a file: its exit status, and what it printed on stderr.
+Run = Callable[[Sequence[str], IO[bytes]], tuple[int, bytes]]
 
 
 class NotReady(SkuwiseError):  # noqa: N818 - nothing failed
@@ -73,18 +78,15 @@ class Answers:
     def __init__(
         self, options: CommandOptions, *, patience_seconds: float = 45.0, fresh_seconds: float = 900.0,
         advice_file: Path | None = None, advice_seconds: float = 900.0, clock: Callable[[], float] = time.time,
-        command: Callable[..., Sequence[str]] = child_command,
+        run: Run | None = None,
     ) -> None:  # fmt: skip
         self._options, self._patience_seconds, self._fresh_seconds = options, patience_seconds, fresh_seconds
-        self._advice_file, self._advice_seconds, self._clock, self._command = (
-            advice_file,
-            advice_seconds,
-            clock,
-            command,
-        )
+        self._advice_file, self._advice_seconds = advice_file, advice_seconds
+        self._clock, self._run = clock, run or self._run_child
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-answers-")
         self._numbers, self._lock = count(1), threading.Lock()
-        self._pool = ThreadPoolExecutor(_CHILDREN, "answers")
+        # One child at a time in each: a scheduler's question does not wait for a plan.
+        self._slow, self._quick = ThreadPoolExecutor(1, "answers"), ThreadPoolExecutor(1, "quick-answers")
         self._stored: dict[tuple[str, ...], Stored] = {}
         self._running: dict[tuple[str, ...], Future[Stored]] = {}
         self._failed: dict[tuple[str, ...], float] = {}
@@ -95,10 +97,13 @@ class Answers:
     def close(self) -> None:
         """End the children, and remove the documents."""
         self._is_closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        pools = (self._slow, self._quick)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         for child in [*self._children]:
             child.terminate()
-        self._pool.shutdown(wait=True)
+        for pool in pools:
+            pool.shutdown()
         self._folder.cleanup()
 
     def summary(self) -> Json:
@@ -181,7 +186,8 @@ class Answers:
             age = math.inf if stored is None else now - stored.made_at
             is_free = running is None or (running.done() and now - self._failed.get(words, -math.inf) > _FAILED_SECONDS)
             if is_free and (age > fresh_seconds or self._advice_since(words, stored)):
-                running = self._running[words] = self._pool.submit(self._make, words)
+                pool = self._quick if words[0] in ("idle", "incidents") else self._slow
+                running = self._running[words] = pool.submit(self._make, words)
         if stored is not None and age <= oldest_seconds:
             return stored
         assert running is not None
@@ -231,25 +237,27 @@ class Answers:
         output = path.with_suffix(".json")
         try:
             with output.open("wb") as file:
-                child = subprocess.Popen(  # noqa: S603 - our own command
-                    self._command("skuwise", words[0], *words[1:], *options, "--format", "json"),
-                    stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
-                )  # fmt: skip
-                self._children.add(child)
-                if self._is_closed:  # while it was started
-                    child.terminate()
-                _, errors = child.communicate()
-                self._children.discard(child)
-            if child.returncode not in (EXIT_DONE, EXIT_NOTHING) or not output.stat().st_size:
-                raise _failure(words[0], child.returncode, errors)
+                status, errors = self._run((*words, *options, "--format", "json"), file)
+            if status not in (EXIT_DONE, EXIT_NOTHING) or not output.stat().st_size:
+                raise _failure(words[0], status, errors)
             return store(output, path, version, made_at)
         finally:
             output.unlink(missing_ok=True)
 
+    def _run_child(self, words: Sequence[str], output: IO[bytes]) -> tuple[int, bytes]:
+        command = child_command("skuwise", *words)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE)  # noqa: S603
+        self._children.add(child)
+        if self._is_closed:  # while it was started
+            child.terminate()
+        _, errors = child.communicate()
+        self._children.discard(child)
+        return child.returncode, errors
+
 
 def _failure(name: str, status: int, errors: bytes) -> SkuwiseError:
     """The error of a command by what it printed; with exit status 3 there is nothing to answer from."""
-    _, mark, sentence = errors.decode("utf-8", "replace").rpartition("skuwise: ")
+    _, mark, sentence = f"\n{errors.decode('utf-8', 'replace')}".rpartition("\nskuwise: ")
     if not mark:
         sentence = f"'skuwise {name}' ended with status {status}."
     return NothingToDo(sentence.strip()) if status == EXIT_NOTHING else CommandError(sentence.strip())

@@ -97,19 +97,19 @@ class Stored:
         # A number is a job's, and the beginning of no id.
         prefix = word if len(word) >= PREFIX_MIN and not word.isdecimal() else ""
         sql = (
-            "SELECT DISTINCT section, position FROM keys"
-            " WHERE kind IN ('id', 'job', 'name', 'node') AND value = ? OR kind = 'name' AND value = ?"
-            " OR kind IN ('id', 'digits') AND value >= ? AND value < ?"
+            f"SELECT DISTINCT section, position FROM keys WHERE section IN ({', '.join('?' * len(sections))})"  # noqa: S608
+            " AND (kind IN ('id', 'job', 'name', 'node') AND value = ? OR kind = 'name' AND value = ?"
+            " OR kind IN ('id', 'digits') AND value >= ? AND value < ?)"
         )
-        selected = self._selected(sql, [word, name, prefix, f"{prefix}\U0010ffff" if prefix else ""])
-        candidates = [(_named(section, item), (section, item)) for section, item in selected if section in sections]
+        selected = self._selected(sql, [*sections, word, name, prefix, f"{prefix}\U0010ffff" if prefix else ""])
+        candidates = [(_named(section, item), (section, item)) for section, item in selected]
         matches = matching(word, [entry for entry, _ in candidates])
         return [subject for entry, subject in candidates if any(entry is match for match in matches)]
 
     def names(self) -> list[str]:
         """Some names of items, for suggestions."""
         with closing(self._open()) as db:
-            sql = "SELECT DISTINCT value FROM keys WHERE kind IN ('id', 'name', 'job') LIMIT ?"
+            sql = "SELECT DISTINCT value FROM keys WHERE kind = 'name' LIMIT ?"
             return [name for (name,) in db.execute(sql, [_CANDIDATES])]
 
     def _selected(self, places: str, values: Sequence[object]) -> list[tuple[str, Json]]:
