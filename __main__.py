@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, Entry] = {
     "slurm": Entry("skuwise.agent.cli", "Import names, owners and times of Slurm jobs.", "", True),
     "tui": Entry("skuwise.tui.commands", "Browse the fleet and its recommendations in the terminal.", "tui", True),
     "skus": Entry(f"{_CLI}.skus", "List, show and compare GPUs, nodes and prices."),
-    "prices": Entry(f"{_CLI}.showback", "Create a price file from a billing export.", "advisor"),
+    "prices": Entry(f"{_CLI}.prices", "Create a price file from a billing export or from current offers.", "gpuhunt"),
     "showback": Entry(f"{_CLI}.showback", "Split the cost of nodes by team, in FOCUS columns.", "advisor"),
     "rules": Entry("skuwise.rules.commands", "List or check the rules and thresholds."),
     "ledger": Entry(f"{_CLI}.ledger", "List recommendations and record decisions on them.", "advisor"),

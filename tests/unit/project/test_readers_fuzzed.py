@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -15,8 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.billing.bill import Export, bill_document, sum_up
+from skuwise.advisor.billing.offers import merge, offers_document, read_offers
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.notify.routes import load_routes
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.settings import PageError, parse_zone
@@ -41,6 +44,7 @@ from skuwise.tests.support.rules_files import CUSTOM, PRICES
 from skuwise.tests.support.strategies import check, spoiled
 
 SACCT = Path(__file__).parents[2] / "data/sacct"
+OFFERS = Path(__file__).parents[2] / "data/gpuhunt"
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
@@ -115,6 +119,15 @@ def _read_charges(path: Path) -> object:
     export = Export(path)
     bill = sum_up(export.charges(), CATALOG)
     return bill_document(bill, export) if bill.lines else None
+
+
+def _read_offers(_: Path, rows: bytes) -> object:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("aws.csv", rows)
+    read = read_offers("aws", CATALOG, lambda url: b"20260806-812" if url.endswith("n") else content.getvalue())
+    page = document_text(offers_document([read], CATALOG), width=100, color=False)
+    return [*merge("", "prices.yaml", [read])[0].split("\n"), *page.split("\n")]
 
 
 def _varint(value: int) -> bytes:
@@ -215,6 +228,8 @@ READERS = (
            (b"x = nan", b"interval = inf", b"max_size = '1e999GB'", b"listen = 1", b"= 07:32:00")),
     Reader("charges", _FOCUS, _of_file("focus.csv", _read_charges),
            (b"EUR", b"1000 Hours", b"0001-01-01T00:00:00Z", b"-1e12", b"=1+1")),
+    Reader("offers", (OFFERS / "aws.csv").read_bytes(), _read_offers,
+           (b"nan", b"1e999", b"8,H100", b"nvidia,,x86,[]", b'"us-east-1} #"', b"{}")),
 )  # fmt: skip
 
 
