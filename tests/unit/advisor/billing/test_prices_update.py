@@ -2,11 +2,14 @@
 site without changing what the site set."""
 
 import io
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import requests
 from skuwise.__main__ import main
 from skuwise.advisor.billing.offers import PROVIDERS, Offers, merge, offers_document, read_offers
 from skuwise.advisor.cli import prices
@@ -171,6 +174,25 @@ def test_the_page_has_spot_apart_and_names_what_is_far_from_the_list_price() -> 
     assert line.split() == ["aws/p5en.48xlarge", "5", "$63.30", "to", "$79.12", "$26.57", "to", "$79.12", "$63.30"]
     assert "lambda/gpu_1x_a100_sxm4 in global: $1.29, list price $1.99" in page
     assert "1 type" in page and "g7.2xlarge (1 x RTXPRO4500)" in page
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (SimpleNamespace(status_code=302, content=b"x"), "h answers with status 302"),
+        (requests.ReadTimeout("http://elsewhere"), "no answer of h (ReadTimeout)"),
+    ],
+)
+def test_no_other_host_is_asked_and_an_error_is_in_our_words(monkeypatch, answer, said) -> None:
+    def get(url: str, *, timeout: float, allow_redirects: bool) -> object:
+        assert (url, timeout, allow_redirects) == ("https://h/v", 60.0, False)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(requests, "get", get)
+    with pytest.raises(OSError, match=re.escape(said)):
+        prices._fetch("https://h/v")
 
 
 def test_no_offers_at_all_write_nothing(tmp_path, monkeypatch, capsys) -> None:
