@@ -30,9 +30,7 @@ DEBIAN_ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("archive", type=Path, help="skuwise-agent-VERSION-linux-MACHINE-glibcVERSION.tar.gz")
-    parser.add_argument(
-        "--release", default="1", metavar="N", help="revision of the packages (default: 1)"
-    )
+    parser.add_argument("--release", default="1", metavar="N", help="revision of the packages (default: 1)")
     parser.add_argument("--level", default="6", metavar="N", help="of xz, 0 (fast) to 9 (default: 6)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the packages go (default: beside the archive)")
     options = parser.parse_args()

@@ -65,7 +65,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[debian.Machine
                 check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
-            print(done.stdout)
+            print(done.stdout)  # noqa: T201 - sizes
 
     with debian.booted(tmp_path_factory, prepare) as booted:
         yield booted
@@ -97,7 +97,7 @@ def lives_through(kind: Kind, machine: debian.Machine) -> None:
     assert machine.shows("ActiveState") == ("active" if kind.starts else "inactive")
     machine.run("systemctl", "start", UNIT)
     debian.until(lambda: bool(machine.rows(f"SELECT 1 FROM gpu_samples WHERE ts > {newest} AND gpu_util > 0.86")))
-    print(f"{kind.name}: {installed - began:.1f} s to install, {time.monotonic() - began:.1f} s to the first row")
+    print(f"{kind.name}: {installed - began:.1f} s to install, {time.monotonic() - began:.1f} s to the first row")  # noqa: T201
     assert machine.shows("FragmentPath").endswith(f"/lib/systemd/system/{UNIT}")
     assert "reading" in machine.run("skuwise", "agent", "status")
     assert machine.run("stat", "-c", "%U %a", debian.STATE) == "skuwise 750"
@@ -123,6 +123,6 @@ def lives_through(kind: Kind, machine: debian.Machine) -> None:
     assert machine.rows("PRAGMA integrity_check") == [("ok",)] and machine.rows("SELECT 1 FROM gpu_samples")
     if kind.name == "deb":
         assert machine.inside(SETTINGS).exists()
-        assert "the database stays" in machine.run("sh", "-c", "dpkg -P skuwise-agent")
+        assert "The database stays" in machine.run("sh", "-c", "dpkg -P skuwise-agent")
         assert not machine.inside(SETTINGS).exists()
         assert machine.inside(debian.DATABASE).exists()
