@@ -140,7 +140,7 @@ def _run(arguments: list[str], commands: Mapping[str, Entry]) -> int:
             raise
         raise SkuwiseError(
             f"'skuwise {name}' needs the Python package {error.name}, which is not installed.",
-            f"Install it: {install_command((entry.extra if entry else '') or 'all')}",
+            f"Install it: {install_command((entry.extra if entry else '') or 'all', name)}",
         ) from error
     return status if name else EXIT_USAGE
 
