@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
     "doctor": Entry(f"{_CLI}.doctor", "Report what telemetry a source has, and how to add what is missing.", "advisor"),
     "watch": Entry(f"{_CLI}.watch", "Report held idle GPUs, hangs and dead telemetry as they happen.", "advisor", True),
     "idle": Entry(f"{_CLI}.idle", "Report whether a workload, node or GPU has been idle, for scripts.", "advisor"),
+    "mcp": Entry(f"{_CLI}.mcp", "Serve the advice to assistants, as read-only tools (MCP).", "mcp", True),
     "slurm": Entry("skuwise.agent.cli", "Import names, owners and times of Slurm jobs.", "", True),
     "tui": Entry("skuwise.tui.commands", "Browse the fleet and its recommendations in the terminal.", "tui", True),
     "skus": Entry(f"{_CLI}.skus", "List, show and compare GPUs, nodes and prices."),

@@ -1,0 +1,57 @@
+"""``skuwise mcp``: the advice as read-only tools for assistants, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from click import option
+
+from ...agent.base.settings import parse_listen
+from ...rules.base.click_commands import FILE, Parsed, command
+from ...rules.base.errors import EXIT_DONE, UsageError
+from ..core.timestamps import rfc3339
+from . import options
+
+if TYPE_CHECKING:
+    from ...agent.base.settings import Address
+
+_LISTEN = Parsed(parse_listen, "HOST:PORT")
+
+
+@command("skuwise mcp --db /var/lib/skuwise", "skuwise mcp --prometheus http://localhost:9090 --listen 127.0.0.1:8765")
+@options.telemetry_options(required=False)
+@options.state_options()
+@option("--listen", type=_LISTEN, help="serve streamable HTTP on this loopback address (default: stdin and stdout)")
+@option("--token-file", type=FILE, help="with --listen: file with the bearer token that callers must send")
+def mcp(
+    telemetry: options.Telemetry, state: options.StateOptions, listen: Address | None, token_file: Path | None
+) -> int:
+    """Serve the advice to assistants, as read-only tools (MCP).
+
+    Source, rules, prices and state file are those of this command (source default: that of the weekly report); a
+    caller cannot choose others.
+    """
+    import anyio
+
+    from ..api.answers import Answers, CommandOptions
+    from ..api.mcp_server import LOOPBACK, make_server, serve_http, serve_stdio
+
+    if token_file is not None and listen is None:
+        raise UsageError("--token-file needs --listen.")
+    if listen is not None and listen.host not in LOOPBACK:
+        raise UsageError(f"--listen {listen} is not a loopback address.", f"Use one of {', '.join(LOOPBACK)}.")
+    source, book = telemetry.source.or_settings(), telemetry.rulebook
+    until = () if telemetry.until is None else ("--until", rfc3339(telemetry.until))
+    window = ("--since", f"{telemetry.since:.0f}s", *until)
+    words = (tuple(shlex.split(options.words(group, absolute=True))) for group in (source, book, state))
+    of_source, of_book, of_state = words
+    with closing(Answers(CommandOptions(of_source, window, until, of_book, of_state))) as answers:
+        if listen is None:
+            anyio.run(serve_stdio, make_server(answers), answers.close)
+        else:
+            serve_http(make_server(answers), listen, token_file)
+    return EXIT_DONE
