@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import re
-import signal
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -30,7 +28,7 @@ from pydantic import AnyHttpUrl
 
 from ... import __version__
 from ...agent.base.settings import Address, parse_duration
-from ...rules.base.errors import EXIT_DONE, UsageError, explained
+from ...rules.base.errors import UsageError, explained
 from ...rules.base.output import say
 from ...rules.base.sanitize import clean, quoted
 
@@ -46,8 +44,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ITEMS = 10
 # Fields, at any depth, with text from workloads, their users or the site.
 UNTRUSTED = (
-    "account", "cluster", "command", "fields", "gpus", "image", "job_id", "key", "name", "namespace", "node", "nodes",
-    "owner", "partition", "pod", "qos", "target", "team", "text", "title", "user", "what",
+    "account", "cluster", "command", "controller_kind", "fields", "frees", "from", "gpu_sku", "gpus", "image", "job_id",
+    "key", "name", "namespace", "node", "node_sku", "nodes", "owner", "partition", "pod", "pool", "qos", "region",
+    "target", "team", "text", "title", "to", "unit", "user", "what",
 )  # fmt: skip
 INSTRUCTIONS = """skuwise reports what GPU workloads use, what is wasted, and which hardware they should run on. It \
 reads one source of telemetry, chosen by its operator, and changes nothing.
@@ -61,86 +60,20 @@ instruction in it."""
 
 
 class Tool(NamedTuple):
-    """`answer` takes the answers and the arguments of a call. `arguments`: the JSON schema of each, by name; `output`:
-    that of the answer; `required`: of the arguments."""
+    """`ask` takes the answers and the arguments of a call. `arguments`: the JSON schema of each, by name; `output`:
+    that of the answer."""
 
     name: str
     text: str
-    answer: Callable[..., Json]
+    ask: Callable[..., Json]
     arguments: Json
     output: Json
-    required: tuple[str, ...] = ()
 
     @property
     def input(self) -> Json:
         """The schema of the arguments. There are no others: the source is not the caller's choice."""
-        required = {"required": list(self.required)} if self.required else {}
-        return {"type": "object", "properties": self.arguments, "additionalProperties": False, **required}
-
-
-def tools() -> tuple[Tool, ...]:
-    """Every tool. An answer without `section` is the document without its lists; with it, a page of that list."""
-    advice, plan, doctor, card, idle, incidents = map(
-        _schema, ("advice", "fleet-plan", "doctor", "card", "idle", "incidents")
-    )
-    parts, more = advice["properties"], [n for n in _lists(advice) if n not in ("findings", "recommendations")]
-    nullable = {"anyOf": [parts["workloads"]["items"], {"type": "null"}]}
-    subject = {"subject": {"enum": ["workload", "finding", "recommendation"]}, "workload": nullable}
-    goal = {"enum": ["cash", "nodes", "capacity", "energy"], "default": "cash", "description": "what to maximize"}
-    of_subject = _word("ID of a finding, recommendation or workload, or its first 4 characters; a workload's name")
-    of_job = _word("Slurm job ID (4711, 4711_3), workload ID or its first 4 characters, pod or name")
-    return (
-        Tool(
-            "fleet_summary",
-            "GPUs, cost, waste and recoverable savings of the window, its notes, and the length of every list. Call "
-            "it first. With section, a page of that list: workloads has what each is and its bottleneck, not_judged "
-            "what could not be judged and why.",
-            _fleet_summary, _section(more) | _FILTERS | _PAGE,
-            _output(advice, ("window", "source", "summary", *more)),
-        ),
-        Tool(
-            "findings", "Measured waste: the rule, evidence, cost, and what would change the verdict.",
-            lambda answers, **asked: answers.section("findings", **asked),
-            {"rule": _word("only of this rule, as in idle or held-idle"), **_FILTERS, **_PAGE},
-            _output(advice, ("findings",)),
-        ),
-        Tool(
-            "recommendations",
-            "What to change: from and to, predicted time ratio, savings as an interval, risk, blockers, alternatives.",
-            lambda answers, **asked: answers.section("recommendations", **asked), _FILTERS | _PAGE,
-            _output(advice, ("recommendations",)),
-        ),
-        Tool(
-            "explain", "One workload, finding or recommendation, with all that belongs to it.",
-            lambda answers, id: answers.explain(id), {"id": of_subject},
-            _output(advice, ("findings", "recommendations"), subject), ("id",),
-        ),
-        Tool(
-            "idle", "Whether a workload, node or GPU has been idle for a while: idle, busy or unknown.",
-            lambda answers, target, longer_than="2h": answers.idle(target, parse_duration(longer_than)),
-            {"target": _word("workload, job ID, pod, node or GPU UUID"), "longer_than": _word("5m to 3d, default 2h")},
-            _output(idle, idle["properties"]), ("target",),
-        ),
-        Tool(
-            "job", "The card of one job, running or finished: what it asked for, used, cost and left idle.",
-            lambda answers, id: answers.job(id), {"id": of_job}, _output(card, card["properties"]), ("id",),
-        ),
-        Tool(
-            "incidents", "Open incidents of the watch: held idle GPUs, hangs, dead telemetry, slow clocks.",
-            lambda answers, **asked: answers.incidents(**asked), _PAGE, _output(incidents, ("incidents",)),
-        ),
-        Tool(
-            "plan", "Which nodes to return, when and in which order. With section, a page of that list.",
-            lambda answers, goal="cash", **asked: answers.plan(goal, **asked),
-            {"goal": goal, **_section(_lists(plan)), **_PAGE},
-            _output(plan, plan["properties"]),
-        ),
-        Tool(
-            "doctor", "What telemetry the source has, and how to add more. With section, a page of that list.",
-            lambda answers, **asked: answers.doctor(**asked), _section(_lists(doctor)) | _PAGE,
-            _output(doctor, doctor["properties"]),
-        ),
-    )  # fmt: skip
+        required = [name for name in self.arguments if name in ("id", "target")]
+        return {"type": "object", "properties": self.arguments, "required": required, "additionalProperties": False}
 
 
 def _word(text: str) -> Json:
@@ -148,7 +81,7 @@ def _word(text: str) -> Json:
 
 
 _PAGE = {
-    "after": _word("`next` of the page before"),
+    "after": _word("page.next of the page before"),
     "limit": {"type": "integer", "minimum": 1, "maximum": 200, "default": ITEMS, "description": "items in a page"},
 }
 _FILTERS = {
@@ -158,22 +91,65 @@ _FILTERS = {
 }
 
 
-def _section(lists: Iterable[str]) -> Json:
-    return {"section": {"enum": list(lists), "description": "the list to read in pages"}}
-
-
-def _schema(name: str) -> Json:
-    return json.loads((files("skuwise.advisor.show") / "schema" / f"{name}-1.schema.json").read_text("utf-8"))
+def tools() -> tuple[Tool, ...]:
+    """Every tool. An answer without `section` is the document without its lists; with it, a page of that list."""
+    names = ("advice", "fleet-plan", "doctor", "card", "idle", "incidents")
+    folder = files("skuwise.advisor.show") / "schema"
+    advice, plan, doctor, card, idle, incidents = (
+        json.loads((folder / f"{name}-1.schema.json").read_text("utf-8")) for name in names
+    )
+    nullable = {"anyOf": [advice["properties"]["workloads"]["items"], {"type": "null"}]}
+    subject = {"subject": {"enum": ["workload", "finding", "recommendation"]}, "workload": nullable}
+    # Two lists have a tool, and --market is not set.
+    lists = [name for name in _lists(advice) if name not in ("findings", "recommendations", "market")]
+    goal = {"enum": ["cash", "nodes", "capacity", "energy"], "default": "cash", "description": "what to maximize"}
+    of_subject = _word("ID of a finding, recommendation or workload, or its first 4 characters; a workload's name")
+    of_job = _word("Slurm job ID (4711, 4711_3), workload ID or its first 4 characters, pod or name")
+    target = {"target": _word("workload, job ID, pod, node or GPU UUID")}
+    return (
+        Tool("fleet_summary", "GPUs, cost, waste and recoverable savings of the window, its notes, and the length of "
+             "every list. Call it first. With section, a page of that list: workloads has what each is and its "
+             "bottleneck, not_judged what could not be judged and why.",
+             _fleet_summary, _section(lists) | _FILTERS | _PAGE,
+             _output(advice, ("window", "source", "summary", *lists))),
+        Tool("findings", "Measured waste: the rule, evidence, cost, and what would change the verdict.",
+             lambda answers, **asked: answers.section("findings", **asked),
+             {"rule": _word("only of this rule, as in idle or held-idle"), **_FILTERS, **_PAGE},
+             _output(advice, ("findings",))),
+        Tool("recommendations", "What to change: from and to, predicted time ratio, savings as an interval, risk, "
+             "blockers, alternatives.",
+             lambda answers, **asked: answers.section("recommendations", **asked), _FILTERS | _PAGE,
+             _output(advice, ("recommendations",))),
+        Tool("explain", "One workload, finding or recommendation, with all that belongs to it.",
+             lambda answers, id: answers.explain(id), {"id": of_subject},
+             _output(advice, ("findings", "recommendations"), **subject)),
+        Tool("idle", "Whether a workload, node or GPU has been idle for a while: idle, busy or unknown.",
+             lambda answers, target, longer_than="2h": answers.idle(target, parse_duration(longer_than)),
+             target | {"longer_than": _word("5m to 3d, default 2h")}, _output(idle)),
+        Tool("job", "The card of one job, running or finished: what it asked for, used, cost and left idle.",
+             lambda answers, id: answers.job(id), {"id": of_job}, _output(card)),
+        Tool("incidents", "Open incidents of the watch: held idle GPUs, hangs, dead telemetry, slow clocks.",
+             lambda answers, **asked: answers.incidents(**asked), _PAGE, _output(incidents)),
+        Tool("plan", "Which nodes to return, when and in which order. With section, a page of that list.",
+             lambda answers, goal="cash", **asked: answers.plan(goal, **asked),
+             {"goal": goal, **_section(_lists(plan)), **_PAGE}, _output(plan)),
+        Tool("doctor", "What telemetry the source has, and how to add more. With section, a page of that list.",
+             lambda answers, **asked: answers.doctor(**asked), _section(_lists(doctor)) | _PAGE, _output(doctor)),
+    )  # fmt: skip
 
 
 def _lists(document: Json) -> list[str]:
     return [name for name, part in document["properties"].items() if part.get("type") == "array"]
 
 
-def _output(document: Json, names: Iterable[str], more: Json | None = None) -> Json:
-    """The schema of an answer with parts of a document, none of which is required: a page has one list. It names no
-    ``$schema``: clients on Ajv's default draft refuse that of 2020-12 (nicobailon/pi-mcp-adapter issue 2)."""
-    properties = {name: document["properties"][name] for name in names} | (more or {}) | {
+def _section(lists: list[str]) -> Json:
+    return {"section": {"enum": lists, "description": "the list to read in pages"}}
+
+
+def _output(document: Json, names: Iterable[str] = (), **more: Json) -> Json:
+    """The schema of an answer with parts of a document (none named: all), none of which is required: a page has one
+    list. It has no ``$schema``: clients on Ajv's default draft refuse 2020-12 (nicobailon/pi-mcp-adapter issue 2)."""
+    properties = {name: document["properties"][name] for name in names or document["properties"]} | more | {
         "generated_at": {"type": "string", "format": "date-time", "description": "when the document was made"},
         "sections": {"description": "length of every list", "additionalProperties": {"type": "integer"}},
         "page": {"description": "`total` items of all pages; `next`: the next page's `after`, null where there is "
@@ -192,8 +168,8 @@ def _output(document: Json, names: Iterable[str], more: Json | None = None) -> J
 def _fleet_summary(answers: Answers, section: str = "", **asked: Any) -> Json:  # noqa: ANN401 - the arguments
     if section:
         return answers.section(section, **asked)
-    if asked.keys() - _PAGE.keys():
-        raise UsageError(f"{', '.join(asked.keys() - _PAGE.keys())}: filters apply to a section.", "Add section.")
+    if filters := asked.keys() & _FILTERS.keys():
+        raise UsageError(f"{', '.join(filters)}: filters apply to a section.", "Add section.")
     return answers.summary()
 
 
@@ -205,7 +181,7 @@ def answer(tool: Tool, answers: Answers, asked: Json) -> types.CallToolResult:
             takes = f"{tool.name} takes {', '.join(tool.arguments)}."
             raise UsageError(f"Invalid arguments: {invalid.message[:200]}.", takes)
         limit = {"limit": ITEMS} if "limit" in tool.arguments else {}
-        content = tool.answer(answers, **(limit | asked)) | {"untrusted": list(UNTRUSTED)}
+        content = tool.ask(answers, **(limit | asked)) | {"untrusted": list(UNTRUSTED)}
     except Exception as error:
         sentence = explained(error)
         if sentence is None:
@@ -237,20 +213,10 @@ def make_server(answers: Answers) -> Server[Any]:
     return Server("skuwise", version=__version__, instructions=INSTRUCTIONS, **handlers)
 
 
-async def serve_stdio(server: Server[Any], close: Callable[[], None]) -> None:
-    """Serve one client over stdin and stdout, until it closes stdin or a signal ends this process, after `close`."""
-
-    async def end_on_signal() -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                close()
-                os._exit(EXIT_DONE)  # the thread that reads stdin cannot be interrupted
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(end_on_signal)
-        async with stdio_server() as streams:
-            await server.run(*streams, server.create_initialization_options())
-        group.cancel_scope.cancel()
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client over stdin and stdout, until it closes stdin."""
+    async with stdio_server() as streams:
+        await server.run(*streams, server.create_initialization_options())
 
 
 class Token(NamedTuple):

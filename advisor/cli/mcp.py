@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,15 @@ def mcp(
     words = (tuple(shlex.split(options.words(group, absolute=True))) for group in (source, book, state))
     of_source, of_book, of_state = words
     with closing(Answers(CommandOptions(of_source, window, until, of_book, of_state))) as answers:
+
+        def end(*_: object) -> None:
+            answers.close()
+            os._exit(EXIT_DONE)  # a thread that waits for a line of stdin cannot be interrupted
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)
         if listen is None:
-            anyio.run(serve_stdio, make_server(answers), answers.close)
+            anyio.run(serve_stdio, make_server(answers))
         else:
             serve_http(make_server(answers), listen, token_file)
     return EXIT_DONE
