@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from click import option
 from ...agent.base.settings import parse_listen
 from ...rules.base.click_commands import FILE, Parsed, command
 from ...rules.base.errors import EXIT_DONE, UsageError
-from ..core.timestamps import rfc3339
 from . import options
 
 if TYPE_CHECKING:
@@ -38,19 +37,17 @@ def mcp(
     """
     import anyio
 
-    from ..api.answers import Answers, CommandOptions
+    from ..api.answers import Answers
+    from ..api.http_api import read_token
     from ..api.mcp_server import LOOPBACK, make_server, serve_http, serve_stdio
 
     if token_file is not None and listen is None:
         raise UsageError("--token-file needs --listen.")
     if listen is not None and listen.host not in LOOPBACK:
         raise UsageError(f"--listen {listen} is not a loopback address.", f"Use one of {', '.join(LOOPBACK)}.")
-    source, book = telemetry.source.or_settings(), telemetry.rulebook
-    until = () if telemetry.until is None else ("--until", rfc3339(telemetry.until))
-    window = ("--since", f"{telemetry.since:.0f}s", *until)
-    words = (tuple(shlex.split(options.words(group, absolute=True))) for group in (source, book, state))
-    of_source, of_book, of_state = words
-    with closing(Answers(CommandOptions(of_source, window, until, of_book, of_state))) as answers:
+    secret = None if token_file is None else read_token(token_file)
+    commands = options.command_options(replace(telemetry, source=telemetry.source.or_settings()), state)
+    with closing(Answers(commands)) as answers:
 
         def end(*_: object) -> None:
             answers.close()
@@ -61,5 +58,5 @@ def mcp(
         if listen is None:
             anyio.run(serve_stdio, make_server(answers))
         else:
-            serve_http(make_server(answers), listen, token_file)
+            serve_http(make_server(answers), listen, secret)
     return EXIT_DONE
