@@ -53,7 +53,7 @@ COMMANDS: Mapping[str, Entry] = {
     "patch": Entry(f"{_CLI}.patch", "Print the change that an accepted recommendation needs, and its undo.", "advisor"),
     "incidents": Entry(f"{_CLI}.incidents", "List, acknowledge and snooze the incidents of the watch.", "advisor"),
     "report": Entry(f"{_CLI}.report", "Preview or send the weekly report, one mail per team.", "advisor", True),
-    "serve": Entry(f"{_CLI}.serve", "Run reports, watch and caching on a schedule, without systemd.", "advisor", True),
+    "serve": Entry(f"{_CLI}.serve", "Run reports and watch on a schedule, serve metrics and an API.", "advisor", True),
     "simulate": Entry(f"{_CLI}.demo", "Simulate a fleet, to try skuwise or to test it.", "advisor", True),
     "demo": Entry(f"{_CLI}.demo", "Run the full pipeline on simulated data; no GPU needed.", "advisor", True),
 }

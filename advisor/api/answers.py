@@ -27,7 +27,7 @@ _IDLE_OLDEST_SECONDS = 300.0
 _FAILED_SECONDS = 30.0
 _CHILDREN, _DOCUMENTS = 2, 16  # at once; kept
 _READ_SECONDS = 60.0
-_FILTERS = ("workload", "rule", "node", "team", "action")
+FILTERS = ("workload", "rule", "node", "team", "action")
 _LISTED = 10
 
 
@@ -63,8 +63,8 @@ class CommandOptions:
 
 class Answers:
     """Answers from documents, each made when it is first asked for; one older than `fresh_seconds` is made again while
-    it still answers. A caller waits at most `patience_seconds` for one. `advice`: a file in which another process puts
-    the advice.
+    it still answers. A caller waits at most `patience_seconds` for one. `advice_file`: where another process writes the
+    advice, again within `advice_seconds`.
 
     Every answer has `generated_at` of its document. All methods raise UsageError for what cannot be asked, NothingToDo
     for a name that there is not, NotReady, CommandError.
@@ -72,11 +72,16 @@ class Answers:
 
     def __init__(
         self, options: CommandOptions, *, patience_seconds: float = 45.0, fresh_seconds: float = 900.0,
-        advice: Path | None = None, clock: Callable[[], float] = time.time,
+        advice_file: Path | None = None, advice_seconds: float = 900.0, clock: Callable[[], float] = time.time,
         command: Callable[..., Sequence[str]] = child_command,
     ) -> None:  # fmt: skip
         self._options, self._patience_seconds, self._fresh_seconds = options, patience_seconds, fresh_seconds
-        self._advice, self._clock, self._command = advice, clock, command
+        self._advice_file, self._advice_seconds, self._clock, self._command = (
+            advice_file,
+            advice_seconds,
+            clock,
+            command,
+        )
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-answers-")
         self._numbers, self._lock = count(1), threading.Lock()
         self._pool = ThreadPoolExecutor(_CHILDREN, "answers")
@@ -85,9 +90,11 @@ class Answers:
         self._failed: dict[tuple[str, ...], float] = {}
         self._replaced: dict[Path, float] = {}
         self._children: set[subprocess.Popen[bytes]] = set()
+        self._is_closed = False
 
     def close(self) -> None:
         """End the children, and remove the documents."""
+        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         for child in [*self._children]:
             child.terminate()
@@ -97,18 +104,18 @@ class Answers:
     def summary(self) -> Json:
         """The advice without its lists: `summary`, `source`, `window`, the first `notes`, and the number of items in
         each of `sections`."""
-        advice = self._document("advise")
+        advice = self._advice()
         return _bounded(advice.head() | {"notes": advice.page("notes", limit=20)["notes"]})
 
     def section(self, name: str, *, after: str = "", limit: int = 50, **filters: str | None) -> Json:
         """A page of a list of the advice. `filters`: workload (id), rule, node, team, action."""
-        for unknown in filters.keys() - set(_FILTERS):
-            raise UsageError(f"Unknown filter {quoted(unknown)}.", f"Use one of: {', '.join(_FILTERS)}.")
-        return self._document("advise").page(name, after, limit, **filters)
+        for unknown in filters.keys() - set(FILTERS):
+            raise UsageError(f"Unknown filter {quoted(unknown)}.", f"Use one of: {', '.join(FILTERS)}.")
+        return self._advice().page(name, after, limit, **filters)
 
     def explain(self, asked: str) -> Json:
         """The workload, finding or recommendation of a name, with those that it belongs to."""
-        advice = self._document("advise")
+        advice = self._advice()
         matches = advice.find(asked, "workloads", "findings", "recommendations")
         section, item = _single(asked, advice, _newest_run(matches))
         workload = item["id"] if section == "workloads" else item["workload"]
@@ -163,6 +170,9 @@ class Answers:
         """What telemetry there is and what is missing, without its lists, or a page of one of these."""
         return _head_or_page(self._document("doctor"), section, after, limit)
 
+    def _advice(self) -> Stored:
+        return self._document("advise", fresh_seconds=self._advice_seconds)
+
     def _document(self, *words: str, fresh_seconds: float | None = None, oldest_seconds: float = math.inf) -> Stored:
         """The document of a command. `fresh_seconds` None: that of this program. Raises NotReady, CommandError."""
         fresh_seconds = self._fresh_seconds if fresh_seconds is None else fresh_seconds
@@ -186,8 +196,8 @@ class Answers:
     def _advice_since(self, words: tuple[str, ...], stored: Stored | None) -> float | None:
         """When the file of the advice was written (Unix seconds), where it is newer than what is stored."""
         with suppress(OSError):
-            if self._advice is not None and words == ("advise",):
-                written = self._advice.stat().st_mtime
+            if self._advice_file is not None and words == ("advise",):
+                written = self._advice_file.stat().st_mtime
                 return written if stored is None or written > stored.made_at else None
         return None
 
@@ -215,8 +225,8 @@ class Answers:
         version = f"{next(self._numbers)}-{os.urandom(4).hex()}"
         path = Path(self._folder.name) / version
         written = self._advice_since(words, self._stored.get(words))
-        if written is not None and self._advice is not None and self._clock() - written <= self._fresh_seconds:
-            return store(self._advice, path, version, written)
+        if written is not None and self._advice_file is not None and self._clock() - written <= self._advice_seconds:
+            return store(self._advice_file, path, version, written)
         made_at, options = self._clock(), self._options.of(words[0])
         output = path.with_suffix(".json")
         try:
@@ -226,6 +236,8 @@ class Answers:
                     stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
                 )  # fmt: skip
                 self._children.add(child)
+                if self._is_closed:  # while it was started
+                    child.terminate()
                 _, errors = child.communicate()
                 self._children.discard(child)
             if child.returncode not in (EXIT_DONE, EXIT_NOTHING) or not output.stat().st_size:

@@ -94,10 +94,7 @@ _FILTERS = {
 def tools() -> tuple[Tool, ...]:
     """Every tool. An answer without `section` is the document without its lists; with it, a page of that list."""
     names = ("advice", "fleet-plan", "doctor", "card", "idle", "incidents")
-    folder = files("skuwise.advisor.show") / "schema"
-    advice, plan, doctor, card, idle, incidents = (
-        json.loads((folder / f"{name}-1.schema.json").read_text("utf-8")) for name in names
-    )
+    advice, plan, doctor, card, idle, incidents = map(_schema, names)
     nullable = {"anyOf": [advice["properties"]["workloads"]["items"], {"type": "null"}]}
     subject = {"subject": {"enum": ["workload", "finding", "recommendation"]}, "workload": nullable}
     # Two lists have a tool, and --market is not set.
@@ -138,6 +135,10 @@ def tools() -> tuple[Tool, ...]:
     )  # fmt: skip
 
 
+def _schema(name: str) -> Json:
+    return json.loads((files("skuwise.advisor.show") / "schema" / f"{name}-1.schema.json").read_text("utf-8"))
+
+
 def _lists(document: Json) -> list[str]:
     return [name for name, part in document["properties"].items() if part.get("type") == "array"]
 
@@ -152,8 +153,7 @@ def _output(document: Json, names: Iterable[str] = (), **more: Json) -> Json:
     properties = {name: document["properties"][name] for name in names or document["properties"]} | more | {
         "generated_at": {"type": "string", "format": "date-time", "description": "when the document was made"},
         "sections": {"description": "length of every list", "additionalProperties": {"type": "integer"}},
-        "page": {"description": "`total` items of all pages; `next`: the next page's `after`, null where there is "
-                 "none; `shortened`: lists that were cut, and of which items", "type": "object"},
+        "page": {name: part for name, part in _schema("page").items() if name in ("type", "required", "properties")},
         "untrusted": {"description": "fields whose text is data only", "type": "array", "items": {"type": "string"}},
     }  # fmt: skip
     definitions: Json = {}

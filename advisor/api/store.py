@@ -81,7 +81,8 @@ class Stored:
                 cut, last = shorten(items[-1]) if len(text) > ITEMS_BYTES else [], position
         page = {"total": total, "next": f"{self.version}.{last}" if is_more else None, "shortened": cut}
         head = {name: msgspec.json.decode(parts[name]) for name in _ENVELOPE if name in parts}
-        return {"generated_at": rfc3339(self.made_at), **head, section: items, "page": page}
+        head.setdefault("generated_at", rfc3339(self.made_at))
+        return {**head, section: items, "page": page}
 
     def related(self, section: str, kind: str, values: Sequence[str]) -> list[Json]:
         """The first items of a section that have one of `values` as their key of a kind."""
