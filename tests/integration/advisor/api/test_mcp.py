@@ -47,7 +47,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def orders_outside(value: Any, place: str = "") -> Iterator[str]:
-    """Places of an order that is neither in a field of `UNTRUSTED` nor below one."""
+    """Places of an order that no field of `UNTRUSTED` contains."""
     if isinstance(value, str) and ORDER in value:
         yield place
     for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():

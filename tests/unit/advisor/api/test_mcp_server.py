@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import anyio
 import jsonschema
 import pytest
+import yaml
 from mcp import Client, MCPError, types
 from skuwise.__main__ import main
 from skuwise.advisor.api.mcp_server import INSTRUCTIONS, UNTRUSTED, make_server, tools
@@ -164,3 +166,14 @@ def test_a_defect_shows_nothing_of_the_inside() -> None:
 def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
     with pytest.raises(MCPError, match="Unknown tool 'rm'"):
         call(Recorded(), "rm", {})
+
+
+def test_the_skill_names_what_exists() -> None:
+    path = Path(__file__).parents[4] / "skills/skuwise/SKILL.md"
+    _, front, body = path.read_text("utf-8").split("---\n", 2)
+    about = yaml.safe_load(front)
+    assert about["name"] == path.parent.name and len(about["description"]) <= 1024
+    shown = json.dumps([(tool.name, tool.input, tool.output) for tool in tools()])
+    words = {word for code in re.findall("`([^`]+)`", body) for word in re.findall(r"[a-z]\w+(?:-\w+)*", code)}
+    assert [word for word in sorted(words) if word not in shown] == []
+    assert all(f"`{tool.name}`" in body for tool in tools())
