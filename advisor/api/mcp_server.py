@@ -181,13 +181,16 @@ def answer(tool: Tool, answers: Answers, asked: Json) -> types.CallToolResult:
             takes = f"{tool.name} takes {', '.join(tool.arguments)}."
             raise UsageError(f"Invalid arguments: {invalid.message[:200]}.", takes)
         limit = {"limit": ITEMS} if "limit" in tool.arguments else {}
-        content = tool.ask(answers, **(limit | asked)) | {"untrusted": list(UNTRUSTED)}
+        content = tool.ask(answers, **(limit | asked))
     except Exception as error:
         sentence = explained(error)
         if sentence is None:
             raise
         return types.CallToolResult(content=[types.TextContent(text=clean(sentence))], is_error=True)
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))  # for clients before structured content
+    encode = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+    text = encode(content)
+    content["untrusted"] = [name for name in UNTRUSTED if f'"{name}":' in text]
+    text = encode(content)  # for clients that do not read structured content
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
 
 

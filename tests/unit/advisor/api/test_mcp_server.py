@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import jsonschema
@@ -11,7 +11,7 @@ import pytest
 import yaml
 from mcp import Client, MCPError, types
 from skuwise.__main__ import main
-from skuwise.advisor.api.mcp_server import INSTRUCTIONS, UNTRUSTED, make_server, tools
+from skuwise.advisor.api.mcp_server import INSTRUCTIONS, make_server, tools
 from skuwise.rules.base.errors import EXIT_USAGE, NothingToDo
 from skuwise.tests.support.schemas import schema
 
@@ -60,7 +60,7 @@ def text(result: types.CallToolResult) -> str:
 
 def test_the_tools_are_nine_and_only_read() -> None:
     async def listed() -> list[types.Tool]:
-        async with Client(make_server(Recorded())) as client:
+        async with Client(make_server(cast(Any, Recorded()))) as client:
             assert client.instructions == INSTRUCTIONS
             return (await client.list_tools()).tools
 
@@ -121,11 +121,11 @@ def test_a_schema_is_made_of_the_shipped_ones(tool: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_tool_asks_for_what_it_names(name: str, arguments: dict[str, Any], asked: tuple[object, ...]) -> None:
-    answers = Recorded()
+    answers = Recorded(note={"id": "f-1", "text": "x", "node": "n1"})
     result = call(answers, name, arguments)
-    assert answers.calls == [asked]
-    assert not result.is_error
-    assert result.structured_content == {**MADE, "untrusted": list(UNTRUSTED)} == json.loads(text(result))
+    assert answers.calls == [asked] and not result.is_error
+    assert result.structured_content == {**MADE, **answers.content, "untrusted": ["node", "text"]}
+    assert result.structured_content == json.loads(text(result))
 
 
 @pytest.mark.parametrize(
