@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
     "doctor": Entry(f"{_CLI}.doctor", "Report what telemetry a source has, and how to add what is missing.", "advisor"),
     "watch": Entry(f"{_CLI}.watch", "Report held idle GPUs, hangs and dead telemetry as they happen.", "advisor", True),
     "idle": Entry(f"{_CLI}.idle", "Report whether a workload, node or GPU has been idle, for scripts.", "advisor"),
+    "mcp": Entry(f"{_CLI}.mcp", "Serve the advice to assistants, as read-only tools (MCP).", "mcp", True),
     "slurm": Entry("skuwise.agent.cli", "Import names, owners and times of Slurm jobs.", "", True),
     "tui": Entry("skuwise.tui.commands", "Browse the fleet and its recommendations in the terminal.", "tui", True),
     "skus": Entry(f"{_CLI}.skus", "List, show and compare GPUs, nodes and prices."),
@@ -52,7 +53,7 @@ COMMANDS: Mapping[str, Entry] = {
     "patch": Entry(f"{_CLI}.patch", "Print the change that an accepted recommendation needs, and its undo.", "advisor"),
     "incidents": Entry(f"{_CLI}.incidents", "List, acknowledge and snooze the incidents of the watch.", "advisor"),
     "report": Entry(f"{_CLI}.report", "Preview or send the weekly report, one mail per team.", "advisor", True),
-    "serve": Entry(f"{_CLI}.serve", "Run reports, watch and caching on a schedule, without systemd.", "advisor", True),
+    "serve": Entry(f"{_CLI}.serve", "Run reports and watch on a schedule, serve metrics and an API.", "advisor", True),
     "simulate": Entry(f"{_CLI}.demo", "Simulate a fleet, to try skuwise or to test it.", "advisor", True),
     "demo": Entry(f"{_CLI}.demo", "Run the full pipeline on simulated data; no GPU needed.", "advisor", True),
 }

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ...rules.base.output import Steps
     from ...rules.catalog.price_files import StatedPrices
+    from ..api.answers import CommandOptions
     from ..core.advice_types import Fleet
     from ..core.frame import Frame
     from ..notify.routes import ReportSettings
@@ -267,6 +268,17 @@ class StateOptions:
             advise = f"{program()} advise {words(source) if source else ''}".rstrip()
             raise NothingToDo(f"No state file at {clean(str(path or _home()))} yet.", f"Run '{advise}' to create one.")
         return states
+
+
+def command_options(telemetry: Telemetry, state: StateOptions) -> CommandOptions:
+    """The options of this run, for the commands whose documents answer other programs."""
+    from ..api.answers import CommandOptions
+
+    groups = (telemetry.source, telemetry.rulebook, state)
+    source, rulebook, file = (tuple(shlex.split(words(group, absolute=True))) for group in groups)
+    until = ("--until", rfc3339(telemetry.until)) if telemetry.until is not None else ()
+    since = ("--since", f"{telemetry.since:.0f}s") if telemetry.since else ()
+    return CommandOptions(source, (*since, *until), until, rulebook, file)
 
 
 def _home() -> Path:
