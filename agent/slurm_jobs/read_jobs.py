@@ -192,11 +192,10 @@ class ReadJobs:
         return [text.format(count) for count, text in said if count]
 
 
-def is_of_cluster(job: SlurmJob, clusters: Collection[str], cluster: str | None) -> bool:
-    """Whether a job may be of this cluster. `clusters`: as the nodes name theirs; `own`: Slurm's name of it, if set."""
-    if job.cluster is None:
-        return True
-    return job.cluster == cluster if cluster is not None else not clusters or job.cluster in clusters
+def is_of_cluster(said: str | None, clusters: Collection[str], cluster: str | None) -> bool:
+    """Whether a job of the cluster `said` (None: unknown) may be of this one. `clusters`: as the nodes name theirs;
+    `cluster`: Slurm's name of it, if set."""
+    return said is None or (said == cluster if cluster is not None else not clusters or said in clusters)
 
 
 def job_nodes(job: SlurmJob) -> frozenset[str] | None:
@@ -222,7 +221,7 @@ class JobsOfNode:
     elsewhere: int = 0
 
     def __call__(self, job: SlurmJob) -> bool:
-        if not is_of_cluster(job, self.database.clusters, self.own_cluster):
+        if not is_of_cluster(job.cluster, self.database.clusters, self.own_cluster):
             self.other_clusters[job.cluster or ""] += 1
             return False
         nodes, end = job_nodes(job), float("inf") if job.ended_at is None else job.ended_at
@@ -249,6 +248,7 @@ _NO_TABLE = "Use sacct --parsable2 --allusers --duplicates --format=JobID,JobIDR
 # Columns of sacct that are read in a way of their own, and their places in JSON.
 _PLACES = {
     "jobidraw": ("job_id",), "start": ("time.start",), "end": ("time.end",), "submit": ("time.submission",),
+    "reason": ("state.reason",),
     **{column: places for _, column, places, _ in TEXTS},
 }  # fmt: skip
 
@@ -275,18 +275,21 @@ def read_jobs(
 ) -> ReadJobs:
     """As `read_job_table`. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted."""
     jobs = ReadJobs(keep)
+    for record in records_of(file, jobs, what):
+        jobs.take(record, zone)
+    return jobs
+
+
+def records_of(file: io.BufferedIOBase, jobs: ReadJobs, what: str) -> Iterator[Mapping[str, str]]:
+    """The records of sacct's output by its columns, in lower case; those that cannot be read are counted in `jobs`."""
     lines = iter(lambda: file.readline(_MAX_LINE), b"")
     first = next((line for line in lines if line.strip(codecs.BOM_UTF8 + b" \r\n\t")), b"")
     if not first:
         raise NothingToDo(f"{what} is empty.", "Ask for a longer time.")
     first = first.removeprefix(codecs.BOM_UTF8)
     if first.lstrip().startswith(b"{"):
-        records = _json_records(first + file.read(MAX_JSON_BYTES), what)
-    else:
-        records = _text_records(first.decode("utf-8", "replace").rstrip("\r\n"), lines, jobs, what)
-    for record in records:
-        jobs.take(record, zone)
-    return jobs
+        return _json_records(first + file.read(MAX_JSON_BYTES), what)
+    return _text_records(first.decode("utf-8", "replace").rstrip("\r\n"), lines, jobs, what)
 
 
 def _text_records(header: str, lines: Iterator[bytes], read_jobs: ReadJobs, what: str) -> Iterator[Mapping[str, str]]:
@@ -335,10 +338,14 @@ def _json_records(document: bytes, what: str) -> Iterator[Mapping[str, str]]:
         job: object = None
         with suppress(msgspec.DecodeError, ValueError, RecursionError):
             job = msgspec.json.decode(raw)
-        columns = {column: next(filter(None, (_text(_at(job, place)) for place in places)), "")
+        columns = {column: next(filter(None, (json_text(_at(job, place)) for place in places)), "")
                 for column, places in _PLACES.items()}  # fmt: skip
-        array, task = (_text(_at(job, f"array.{name}")) for name in ("job_id", "task_id"))
-        columns["jobid"] = f"{array}_{task}" if array not in ("", "0") and task else ""
+        array, task, tasks = (json_text(_at(job, f"array.{name}")) for name in ("job_id", "task_id", "task"))
+        het, part = (json_text(_at(job, f"het.{name}")) for name in ("job_id", "job_offset"))
+        number = f"{array}_{task}" if task else f"{array}_[{tasks}]" if tasks else ""
+        columns["jobid"] = (
+            number if array not in ("", "0") else f"{het}+{part}" if het not in ("", "0") and part else ""
+        )
         for column, name in (("alloctres", "allocated"), ("reqtres", "requested")):
             tres = _at(job, f"tres.{name}")
             columns[column] = ",".join(_tres(tre) for tre in (tres if isinstance(tres, list) else ()))
@@ -351,7 +358,8 @@ def _at(said: object, place: str) -> object:
     return said
 
 
-def _text(said: object) -> str:
+def json_text(said: object) -> str:
+    """A word or a number of Slurm's JSON; of a list the first. Empty: none."""
     if isinstance(said, dict):
         said = said.get("number") if said.get("set") is True and said.get("infinite") is not True else None
     if isinstance(said, list):
@@ -361,7 +369,7 @@ def _text(said: object) -> str:
 
 def _tres(said: object) -> str:
     """``{"type": "gres", "name": "gpu:h100", "count": 4}`` as ``gres/gpu:h100=4``; memory is counted in MiB."""
-    kind, name, count = (_text(_at(said, key)) for key in ("type", "name", "count"))
+    kind, name, count = (json_text(_at(said, key)) for key in ("type", "name", "count"))
     return f"{kind}/{name}={count}" if name else f"{kind}={count}" if count else ""
 
 

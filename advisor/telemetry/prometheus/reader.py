@@ -78,14 +78,15 @@ class ServerTables:
 def read_frames(
     reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
     resolution: float = HOUR, wanted_gpus: Collection[str] = (), rows_at_once: int | None = None,
-    joined: Callable[[Frame], Frame] = lambda frame: frame,
+    joined: Callable[[Frame], Frame] = lambda frame: frame, with_queue: Callable[[Frame], Frame] = lambda frame: frame,
 ) -> Iterator[Frame]:  # fmt: skip
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows): one
     frame, or with `rows_at_once` one for each group of nodes (`node_groups`). Notes come with the last.
 
     `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
     absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all. `joined`:
-    gives jobs the names by which their series are known. Without `until` the window ends with the
+    gives jobs the names by which their series are known. `with_queue`: adds what waits outside Kubernetes; every group
+    has the whole queue. Without `until` the window ends with the
     newest whole row. Raises NothingToDo where the server holds no GPU data, SourceError where it cannot be asked.
     """
     is_short = resolution < HOUR
