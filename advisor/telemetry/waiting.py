@@ -49,7 +49,8 @@ def blocked_by(reason: str | None) -> str | None:
 
 def waiting_table(rows: Iterable[Mapping[str, object]]) -> pd.DataFrame:
     """The frame's table of rows with its columns."""
-    table = pd.DataFrame(rows, columns=WAITING, dtype=object)
+    table = pd.DataFrame(list(rows), columns=WAITING, dtype=object)
+    table = table.where(table.notna(), None)
     return table.astype({"jobs": int, "gpus": float, "nodes": float, "since": float})
 
 
