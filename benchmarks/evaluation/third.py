@@ -8,8 +8,10 @@ Seeds below 1000 are for reporting and are never read one by one; nothing is fit
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,7 @@ from ..generators.third.agent_store import write_node
 from ..generators.third.exporters import observe
 from ..generators.third.findings import RULES
 from ..generators.third.fleet import plan
+from ..generators.third.queues import Waits
 from ..generators.third.series import lines
 from ..generators.third.truth import Truth, truths_of
 from ..scoring import (
@@ -54,18 +57,45 @@ LEAST_OVERLAP = 1800.0
 
 
 @dataclass
+class Waiting:
+    """Jobs in queues, and in how many of them each figure is right: there once, with its GPUs and what it waits for.
+    `false`: jobs that are none."""
+
+    jobs: int = 0
+    right: int = 0
+    false: int = 0
+    known: int = 0
+    fleets: int = 0
+
+    @classmethod
+    def of(cls, frame: Frame, truth: Sequence[Waits]) -> Waiting:
+        w = frame.waiting
+        rows = Counter(zip(w["id"], w["jobs"], (w["gpus"] * w["jobs"]).round(6), w["blocked"].isna(), strict=True))
+        wanted = Counter((t.id, t.jobs, round(t.gpus, 6), t.for_gpus) for t in truth)
+        false = sum(key[1] * count for key, count in (rows - wanted).items())
+        right = sum(key[1] * count for key, count in (rows & wanted).items())
+        return cls(sum(t.jobs for t in truth), right, false, int(frame.waiting_at is not None), 1)
+
+    def add(self, other: Waiting) -> None:
+        for name in ("jobs", "right", "false", "known", "fleets"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass
 class Result:
     """What was said under one view. `findings`: rule -> found, missed, false, rightly silent."""
 
     kinds: list[Answer] = field(default_factory=list)
     limits: list[Answer] = field(default_factory=list)
     findings: dict[str, list[int]] = field(default_factory=lambda: {rule: [0, 0, 0, 0] for rule in RULES})
+    waiting: Waiting = field(default_factory=Waiting)
 
     def add(self, other: Result) -> None:
         self.kinds += other.kinds
         self.limits += other.limits
         for rule, counts in other.findings.items():
             self.findings[rule] = [a + b for a, b in zip(self.findings[rule], counts, strict=True)]
+        self.waiting.add(other.waiting)
 
 
 def score(frame: Frame, truths: Sequence[Truth], seed: int) -> Result:
@@ -144,18 +174,22 @@ def _flags(
     return out
 
 
-def exporter_fleet(seed: int) -> tuple[Frame, list[Truth]]:
-    """What a server has of one fleet at 60 s, and what is true of it."""
+def exporter_fleet(seed: int) -> tuple[Frame, list[Truth], Sequence[Waits]]:
+    """What a server has of one fleet at 60 s, and what is true of it and of its queue."""
     fleet = plan(seed, END)
+    end = fleet.start + fleet.seconds
     with tempfile.TemporaryDirectory() as folder:
         # Which labels are deserved is known only after all has run; that is needed each time.
         observed = observe(fleet)
         truths = truths_of(fleet)
+        queue = Path(folder) / "squeue.json"
+        queue.write_text(json.dumps({"errors": [], "jobs": fleet.queue.jobs}, indent=2))
+        os.utime(queue, (end, end))
         with victoria(Path(folder), lines(observed)) as (url, _), no_garbage_collection():
-            return frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds), truths
+            return frame_of(url, BOOK.catalog, fleet.start, end, queue=queue), truths, fleet.queue.truth
 
 
-def agent_series(seed: int) -> tuple[Frame, list[Truth]]:
+def agent_series(seed: int) -> tuple[Frame, list[Truth], Sequence[Waits]]:
     """What the agents of some eighty workloads stored at 1 s, and what is true of them."""
     fleets = plan_series(seed, END)
     with tempfile.TemporaryDirectory() as name:
@@ -163,7 +197,7 @@ def agent_series(seed: int) -> tuple[Frame, list[Truth]]:
         truths = [truth for fleet in fleets if (_ := write_node(fleet, folder)) for truth in truths_of(fleet)]
         end = fleets[0].start + fleets[0].seconds
         with no_garbage_collection():
-            return read_frame([folder], Window(min(fleet.start for fleet in fleets), end)), truths
+            return read_frame([folder], Window(min(fleet.start for fleet in fleets), end)), truths, ()
 
 
 def _by_gpu(verdicts: Iterable[WorkloadVerdict]) -> dict[str, list[WorkloadVerdict]]:
@@ -179,8 +213,9 @@ def one_seed(seed: int) -> dict[str, Result]:
     results: dict[str, Result] = {}
     for rate, made in (("60 s", exporter_fleet), ("1 s", agent_series)):
         if rate == "1 s" or is_installed():
-            frame, truths = made(seed)
+            frame, truths, queue = made(seed)
             results[rate] = score(frame, truths, seed)
+            results[rate].waiting = Waiting.of(frame, queue)
             results[f"{rate}, names hidden"] = score(hidden(frame), truths, seed)
     return results
 
@@ -200,6 +235,12 @@ def told(view: str, r: Result) -> Iterable[str]:
         yield confusion(answers)
     yield f"kinds said with {SURE:g} or more, right: {sure(r.kinds)}"
     yield from reliability(r.kinds)
+    w = r.waiting
+    if w.jobs:
+        shared = (
+            f"{w.right} of {w.jobs} ({w.right / w.jobs:.2%}), false {w.false}, queues known {w.known} of {w.fleets}"
+        )
+        yield f"waiting jobs counted once, with their GPUs and reasons: {shared}"
     for rule, (right, missed, false, silent) in r.findings.items():
         recall = f"{right / (right + missed):.2f}" if right + missed else "-"
         precision = f"{right / (right + false):.2f}" if right + false else "-"
