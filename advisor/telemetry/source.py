@@ -25,9 +25,9 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """Slurm's job table beside the telemetry, and its queue. `path`: None: there is none but the databases' own;
-    `queue`: of ``squeue --json``; None: pending records of the job table are one. `optional`, `queue_optional`: where
-    it is not there yet, advice goes on without it. Its `repr` says which jobs it gives."""
+    """Slurm's job table beside the telemetry, and its `queue`, of ``squeue --json``. `path`: None: there is none but
+    the databases' own. `optional`, `queue_optional`: where it is not there yet, advice goes on without it. Its `repr`
+    says which jobs it gives."""
 
     path: Path | None = None
     time_zone: ZoneInfo | None = None
@@ -64,23 +64,19 @@ class JobTable:
 
     def with_queue(self, frame: Frame) -> Frame:
         """The frame, of the whole fleet, with Slurm's queue. Raises SkuwiseError for no queue."""
-        if self.queue is None and self.path is None:
+        if self.queue is None:
             return frame
-        from ...agent.slurm_jobs.queue import pending_in, read_squeue  # noqa: PLC0415
+        from ...agent.slurm_jobs.queue import read_squeue  # noqa: PLC0415
         from .waiting import with_queue  # noqa: PLC0415
 
         try:
-            if self.queue is None:
-                queue = pending_in(self.path, self.time_zone) if self.path else None
-                # A job table is kept for names: that of another time is no fault.
-                return frame if queue is None else with_queue(frame, queue, cluster=self.cluster, quiet=True)
             queue = read_squeue(self.queue)
         except SkuwiseError as error:
-            if self.queue is not None and not self.queue_optional:
+            if not self.queue_optional:
                 raise
             self.say(f"Slurm's queue not used: {error}")
             return frame
-        for line in queue.warnings():
+        for line in queue.warnings:
             self.say(line)
         return with_queue(frame, queue, cluster=self.cluster)
 

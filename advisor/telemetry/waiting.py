@@ -2,12 +2,12 @@
 frame's table."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
 from dataclasses import replace
 
 import pandas as pd
 
-from ...agent.slurm_jobs.queue import Queue
+from ...agent.slurm_jobs.queue import Queue, WaitingJob
 from ...agent.slurm_jobs.read_jobs import is_of_cluster
 from ..core.coded_text import coded
 from ..core.frame import WAITING, Frame
@@ -47,34 +47,30 @@ def blocked_by(reason: str | None) -> str | None:
     return next((code for code, words in _WORDS.items() if re.fullmatch(words, reason.strip("()"))), "other")
 
 
-def waiting_table(rows: Iterable[Mapping[str, object]]) -> pd.DataFrame:
-    """The frame's table of rows with its columns."""
-    table = pd.DataFrame(list(rows), columns=WAITING, dtype=object)
-    table = table.where(table.notna(), None)
-    return table.astype({"jobs": int, "gpus": float, "nodes": float, "since": float})
+def waiting_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """The frame's table of rows with some of its columns."""
+    table = rows.reindex(columns=WAITING).astype(object)
+    numbers = {"jobs": int, "gpus": float, "nodes": float, "since": float}
+    return table.where(table.notna(), None).astype(numbers)  # pyright: ignore[reportArgumentType]
 
 
-def with_queue(frame: Frame, queue: Queue, *, cluster: str | None, quiet: bool = False) -> Frame:
+def with_queue(frame: Frame, queue: Queue, *, cluster: str | None) -> Frame:
     """The frame with Slurm's queue beside what waits in Kubernetes. `cluster`: Slurm's name of it. A queue of another
-    time (`quiet`: nobody expects one) or cluster than the telemetry is not known, and a note says so."""
+    time or cluster than the telemetry is not known, and a note says so."""
     window_end, notes = frame.window.end, list(frame.notes)
     if not -OLDEST_SECONDS <= queue.at - window_end <= NEWEST_SECONDS:
-        note = coded("queue-of-another-time", _OTHER_TIME, at=minute(queue.at), end=minute(window_end))
-        return frame if quiet else replace(frame, notes=(*notes, note))
+        notes.append(coded("queue-of-another-time", _OTHER_TIME, at=minute(queue.at), end=minute(window_end)))
+        return replace(frame, notes=tuple(notes))
     names = set(filter(None, (text(node["cluster"]) for node in records(frame.nodes))))
     own = [job for job in queue.jobs if is_of_cluster(job.cluster, names, cluster)]
-    others = [job.cluster for job in queue.jobs if not is_of_cluster(job.cluster, names, cluster)]
+    others = Counter(job.cluster for job in queue.jobs if not is_of_cluster(job.cluster, names, cluster))
     if others:
-        notes.append(coded("queue-of-another-cluster", _OTHER_CLUSTER, jobs=len(others), cluster=repr(others[0])))
+        first = repr(next(iter(others)))
+        notes.append(coded("queue-of-another-cluster", _OTHER_CLUSTER, jobs=others.total(), cluster=first))
         if not own:
             return replace(frame, notes=tuple(notes))
-    codes = {reason: blocked_by(reason) for reason in {job.reason for job in own}}
-    rows = [
-        ("slurm", job.cluster, job.job_id, None, job.name, job.user, job.account, job.partition, job.jobs, job.gpus,
-         job.nodes, job.gpu_type, job.since, job.reason, codes[job.reason])
-        for job in own
-    ]  # fmt: skip
-    table = waiting_table(dict(zip(WAITING, row, strict=True)) for row in rows)
+    jobs = pd.DataFrame(own, columns=WaitingJob._fields, dtype=object)
+    table = waiting_table(jobs.assign(scheduler="slurm", blocked=jobs["reason"].map(blocked_by)))
     both = pd.concat([frame.waiting, table], ignore_index=True) if len(frame.waiting) else table
     at = queue.at if frame.waiting_at is None else min(queue.at, frame.waiting_at)
     return replace(frame, waiting=both, waiting_at=at, notes=tuple(notes))

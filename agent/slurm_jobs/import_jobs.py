@@ -15,10 +15,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
@@ -48,18 +47,34 @@ def ask_sacct(
     program: str, since: float, environ: Mapping[str, str], *, keep: Keep | None = None, timeout_seconds: float = 300.0
 ) -> ReadJobs:
     """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where sacct fails."""
+    path = shutil.which(program, path=environ.get("PATH", os.defpath))
+    if path is None:
+        remedy = "Run this where Slurm's commands are, set slurm.sacct or slurm.slurmrestd, or name a file."
+        raise SkuwiseError(f"{program} is not on the PATH.", remedy)
+    # Nothing of the caller's environment changes what is asked for (SACCT_FEDERATION, SACCT_LOCAL ...).
+    variables = {name: value for name, value in environ.items() if not name.startswith("SACCT_")}
+    variables |= {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C"}
     start = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    options = ["--allusers", "--duplicates", "--allocations", "--parsable2", f"--starttime={start}"]
+    command = [path, "--allusers", "--duplicates", "--allocations", "--parsable2", f"--starttime={start}"]
     # To a file: a year of jobs may be more than memory holds.
-    with tempfile.TemporaryFile() as out:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         status, said = 0, ""
         for columns in (COLUMNS, COLUMNS[:-1]):
             # Digits and signs alone: letters would belong to the header's names.
             own_options = [f"--delimiter=|{secrets.randbelow(10**18):018d}|", f"--format={','.join(columns)}"]
-            out.seek(out.truncate(0))
-            status, said = _run(
-                "sacct", program, [*options, *own_options], out, environ=environ, timeout_seconds=timeout_seconds
-            )
+            for file in (out, err):
+                file.seek(file.truncate(0))
+            try:
+                status = subprocess.run(  # noqa: S603 - no shell, and a program that the settings name
+                    [*command, *own_options], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables,
+                    check=False, timeout=timeout_seconds,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                raise _too_slow("sacct", timeout_seconds) from None
+            except OSError as error:
+                raise SkuwiseError(f"{path} cannot be run: {error.strerror}.", "Set slurm.sacct.") from error
+            err.seek(0)
+            said = clean_text(err.read(400))
             if "Invalid field" not in said:
                 break
         remedy = "Run sacct --allusers as this user; slurmdbd must be reachable, and PrivateData must not hide jobs."
@@ -72,52 +87,24 @@ def ask_sacct(
             raise SkuwiseError(f"{error.message} {said}".strip(), remedy) from error
 
 
-def _run(
-    name: str, program: str, options: Sequence[str], out: IO[bytes], *, environ: Mapping[str, str],
-    timeout_seconds: float,
-) -> tuple[int, str]:  # fmt: skip
-    """The exit status of sacct or squeue, whose answer goes to `out`, and the begin of its errors. Raises SkuwiseError
-    where it cannot be run."""
-    path = shutil.which(program, path=environ.get("PATH", os.defpath))
-    if path is None:
-        remedy = f"Run this where Slurm's commands are, set slurm.{name} or slurm.slurmrestd, or name a file."
-        raise SkuwiseError(f"{program} is not on the PATH.", remedy)
-    # Nothing of the caller's environment changes what is asked for (SACCT_FEDERATION, SQUEUE_USERS ...), and lists of
-    # an array's tasks are not cut.
-    variables = {key: value for key, value in environ.items() if not key.startswith(("SACCT_", "SQUEUE_"))}
-    variables |= {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}
-    with tempfile.TemporaryFile() as err:
-        try:
-            status = subprocess.run(  # noqa: S603 - no shell, and a program that the settings name
-                [path, *options], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables, check=False,
-                timeout=timeout_seconds,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise _too_slow(name, timeout_seconds) from None
-        except OSError as error:
-            raise SkuwiseError(f"{path} cannot be run: {error.strerror}.", f"Set slurm.{name}.") from error
-        err.seek(0)
-        return status, clean_text(err.read(400))
-
-
-def write_queue(path: Path, settings: SlurmImportSettings, environ: Mapping[str, str]) -> None:
-    """Write Slurm's queue, of squeue or slurmrestd, all or nothing; it names people. Raises SkuwiseError."""
+def write_queue(path: Path, program: str, environ: Mapping[str, str]) -> None:
+    """Write Slurm's queue, all or nothing; it names people. Raises SkuwiseError."""
+    # Nothing of the caller's environment changes what is asked for, and lists of an array's tasks are not cut.
+    variables = {name: value for name, value in environ.items() if not name.startswith("SQUEUE_")}
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("wb") as out:
-            if settings.slurmrestd:
-                out.write(_slurmrestd(settings, "/slurm/{version}/jobs", 120.0))
-            else:
-                asked = ["--all", "--json"]
-                status, said = _run("squeue", settings.squeue, asked, out, environ=environ, timeout_seconds=120.0)
-                if status != 0:
-                    remedy = "Run squeue --json as this user: it needs Slurm's plugin serializer/json."
-                    raise SkuwiseError(f"squeue failed with status {status}: {said or 'no error message'}", remedy)
+            subprocess.run(  # noqa: S603 - no shell, and a program that the settings name
+                [shutil.which(program, path=environ.get("PATH", os.defpath)) or program, "--all", "--json"],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, check=True, timeout=120.0,
+                env=variables | {"SLURM_BITSTR_LEN": "0"},
+            )  # fmt: skip
         read_squeue(temporary)
         temporary.chmod(0o640)
         temporary.replace(path)
-    except OSError as error:
-        raise SkuwiseError(f"Cannot write {path}: {error.strerror}.", "Set slurm.queue to a file here.") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        remedy = "Run squeue --all --json as this user, or set slurm.squeue; slurm.queue names a file here."
+        raise SkuwiseError(f"Slurm's queue cannot be written to {path}: {clean_text(str(error))}", remedy) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -130,16 +117,6 @@ def ask_slurmrestd(
     settings: SlurmImportSettings, since: float, *, keep: Keep | None = None, timeout_seconds: float = 120.0
 ) -> ReadJobs:
     """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where the server fails."""
-    path = f"/slurmdb/{{version}}/jobs?start_time={since:.0f}&skip_steps=true"
-    body = _slurmrestd(settings, path, timeout_seconds)
-    try:
-        return read_jobs(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
-    except UsageError as error:
-        raise SkuwiseError(error.message, "See slurmrestd's log.") from error
-
-
-def _slurmrestd(settings: SlurmImportSettings, path: str, timeout_seconds: float) -> bytes:
-    """The answer to `path` in the first data version that the server has."""
     headers: dict[str, str | bytes] = {"Accept": "application/json", "User-Agent": "skuwise"}
     if settings.slurmrestd_user:
         headers["X-SLURM-USER-NAME"] = settings.slurmrestd_user.encode()
@@ -150,7 +127,8 @@ def _slurmrestd(settings: SlurmImportSettings, path: str, timeout_seconds: float
     with Deadline(timeout_seconds) as deadline:
         try:
             for version in (settings.slurmrestd_version,) if settings.slurmrestd_version else _VERSIONS:
-                status, body = _get(settings.slurmrestd, path.format(version=version), headers, deadline)
+                path = f"/slurmdb/{version}/jobs?start_time={since:.0f}&skip_steps=true"
+                status, body = _get(settings.slurmrestd, path, headers, deadline)
                 if status != http.client.NOT_FOUND:
                     break
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -164,7 +142,10 @@ def _slurmrestd(settings: SlurmImportSettings, path: str, timeout_seconds: float
     if status != http.client.OK:
         why, remedy = _REFUSALS.get(status, (f"answers with status {status}", "See its log."))
         raise SkuwiseError(f"slurmrestd {why}.", remedy)
-    return body
+    try:
+        return read_jobs(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
+    except UsageError as error:
+        raise SkuwiseError(error.message, "See slurmrestd's log.") from error
 
 
 def _get(address: str, path: str, headers: Mapping[str, str | bytes], deadline: Deadline) -> tuple[int, bytes]:
@@ -234,9 +215,9 @@ def import_jobs(
     zone = parse_zone(time_zone) if time_zone else settings.time_zone
     if file is None and settings.queue is not None:
         try:
-            write_queue(settings.queue, settings, environ)
+            write_queue(settings.queue, settings.squeue, environ)
         except SkuwiseError as error:  # names of jobs do not wait for it, and its age shows
-            say(f"Slurm's queue not written: {error}")
+            say(str(error))
 
     def read(keep: Keep | None, last: float | None) -> ReadJobs:
         if file is not None:

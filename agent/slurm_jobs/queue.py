@@ -1,25 +1,23 @@
-"""Slurm's queue: the jobs that want GPUs and have not begun, of ``squeue --json`` or of the records of sacct that are
-pending. Slurm 22.05 writes words and numbers, newer versions lists and ``{"set": true, "number": 5}``.
+"""Slurm's queue, of ``squeue --json``: the jobs that want GPUs and have not begun. Slurm 22.05 writes words and
+numbers, newer versions lists and ``{"set": true, "number": 5}``.
 
-A file of 50,000 jobs has up to 400 MB, so it is mapped, and only what is needed becomes objects.
+sacct's records of jobs that are pending are none: most have no reason, and those that may not begin yet are missing.
 """
 
 import mmap
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ...rules.base.errors import UsageError
 from ...rules.base.files import open_stream
 from ..base.safe_text import clean_text
-from .read_jobs import JOB_ID, ReadJobs, json_text, parse_count, parse_moment, parse_name, parse_text, records_of
+from .read_jobs import json_text, parse_count, parse_moment, parse_name, parse_text
 
 _REMEDY = "Write it again with SLURM_BITSTR_LEN=0 squeue --all --json."
 _TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
@@ -28,45 +26,31 @@ _CUT = "..."  # squeue's end of a list of tasks that is longer than SLURM_BITSTR
 _MOST_NAMED = 40  # characters of an array's tasks in its id
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingJob:
+class WaitingJob(NamedTuple):
     """A job, or the tasks of an array (`jobs` of them). `gpus`: that each wants, of MIG instances their seventh;
     `gpu_type`: as asked for, several with commas between; `nodes`: that each wants; None: any number. `since`: when it
     was submitted, Unix seconds. `reason`: Slurm's word. None: unknown."""
 
-    job_id: str
+    id: str
+    cluster: str | None
+    name: str | None
+    user: str | None
+    account: str | None
+    partition: str | None
     jobs: int
     gpus: float
     nodes: int | None
     gpu_type: str | None
     since: float | None
     reason: str | None
-    cluster: str | None
-    name: str | None
-    user: str | None
-    account: str | None
-    partition: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """`at`: when it was written, Unix seconds. Numbers: `refused` records that cannot be read, `cut` arrays of which
-    Slurm lists a part of the tasks."""
+class Queue(NamedTuple):
+    """`at`: when it was written, Unix seconds. `warnings`: what of it could not be read."""
 
     at: float
     jobs: tuple[WaitingJob, ...]
-    refused: int = 0
-    cut: int = 0
-
-    def warnings(self) -> list[str]:
-        said = (
-            (self.refused, "Jobs of Slurm's queue that cannot be read: {}, left out."),
-            (
-                self.cut,
-                "Arrays of Slurm's queue with tasks that squeue did not list: {}. Run it with SLURM_BITSTR_LEN=0.",
-            ),
-        )
-        return [text.format(count) for count, text in said if count]
+    warnings: tuple[str, ...] = ()
 
 
 class _Document(msgspec.Struct):
@@ -74,174 +58,89 @@ class _Document(msgspec.Struct):
     errors: Any = None
 
 
-class _Job(msgspec.Struct):
-    job_id: Any = None
-    job_state: Any = None
-    array_job_id: Any = None
-    array_task_id: Any = None
-    array_task_string: Any = None
-    het_job_id: Any = None
-    het_job_offset: Any = None
-    node_count: Any = None
-    max_nodes: Any = None
-    tasks: Any = None
-    sockets_per_node: Any = None
-    tres_req_str: Any = None
-    tres_per_job: Any = None
-    tres_per_node: Any = None
-    tres_per_task: Any = None
-    tres_per_socket: Any = None
-    submit_time: Any = None
-    state_reason: Any = None
-    cluster: Any = None
-    name: Any = None
-    user_name: Any = None
-    account: Any = None
-    partition: Any = None
-
-
 def read_squeue(path: Path) -> Queue:
-    """The queue of a file of ``squeue --json``. Raises UsageError for what is none, and for one in which squeue says
-    that it could not ask."""
+    """Raises UsageError for what is no queue, and for one in which squeue says that it could not ask."""
     try:
         with open_stream(path) as file:
             at = path.stat().st_mtime
-            document = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: it is empty
-        why = getattr(error, "strerror", None) or "it is empty"
-        raise UsageError(f"Slurm's queue {path} cannot be read: {why}.", _REMEDY) from error
-    try:
+            document = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # 50,000 jobs have up to 400 MB
         read = msgspec.json.decode(document, type=_Document)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except OSError as error:
+        raise UsageError(f"Slurm's queue {path} cannot be read: {error.strerror}.", _REMEDY) from error
+    except (msgspec.DecodeError, ValueError, RecursionError):  # mmap's too, of an empty file
         raise UsageError(f"{path} is not the output of squeue --json, or was cut.", _REMEDY) from None
     if read.errors:  # squeue 22.05 ends with status 0 and an empty list where slurmctld does not answer
         what = clean_text(str(read.errors)[:200])
         raise UsageError(f"squeue could not ask Slurm when it wrote {path}: {what}", _REMEDY)
-    decode, parts, counts = msgspec.json.Decoder(_Job).decode, _Parts(), [0, 0]
+    refused = cut = 0
+    # By cluster and id; the parts of a heterogeneous job, which begin together, are one.
+    wholes: dict[tuple[str, str], dict[str, tuple[int, WaitingJob]]] = defaultdict(dict)
     for raw in read.jobs:
-        job = None
+        job: Any = None
         with suppress(msgspec.DecodeError, ValueError, RecursionError):
-            try:
-                job = decode(raw)
-            except msgspec.DecodeError:  # a job's name need not be UTF-8
-                job = decode(bytes(raw).decode("utf-8", "replace"))
-        if job is None or parse_count(json_text(job.job_id)) is None:
-            counts[0] += 1
-        elif json_text(job.job_state) == "PENDING":
-            counts[1] += _CUT in json_text(job.array_task_string)
-            parts.add(_of_json(job), json_text(job.het_job_id), json_text(job.het_job_offset))
-    return Queue(at, parts.jobs(), *counts)
-
-
-def pending_in(path: Path, zone: tzinfo | None) -> Queue | None:
-    """The queue of a job table that sacct wrote at the file's time; None: it has no job that waits, as sacct may have
-    been asked for others. Raises UsageError, NothingToDo as `read_job_table`."""
-    try:
-        with open_stream(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as document:
-            if document.find(b"PENDING") < 0:
-                return None
-            parts, skipped, cut = _Parts(), ReadJobs(), 0
-            for columns in records_of(file, skipped, str(path)):
-                match = JOB_ID.fullmatch(columns.get("jobid") or columns.get("jobidraw", ""))
-                if match and not match["step"] and columns.get("state", "").startswith("PENDING"):
-                    parts.add(_of_columns(columns, zone), match["job"] if match["part"] else "0", match["part"] or "0")
-                    cut += _CUT in (match["waiting"] or "")
-            jobs = parts.jobs()
-            return Queue(path.stat().st_mtime, jobs, skipped.refused, cut) if jobs else None
-    except (OSError, ValueError):  # what it is for names its faults: it is a job table
-        return None
-
-
-class _Parts:
-    """Each job once, by its id; the parts of a heterogeneous job, which begin together, as one."""
-
-    def __init__(self) -> None:
-        self._parts: dict[tuple[str, str], dict[str, tuple[int, WaitingJob]]] = defaultdict(dict)
-
-    def add(self, job: WaitingJob, het_id: str, offset: str) -> None:
-        """`het_id`: of the whole job; ``0`` or empty: it has no parts."""
-        whole = het_id if het_id not in ("", "0") else job.job_id
-        self._parts[job.cluster or "", whole][job.job_id] = (parse_count(offset) or 0, job)
-
-    def jobs(self) -> tuple[WaitingJob, ...]:
-        """Those that want GPUs."""
-        wholes = (_whole(key[1], [job for _, job in sorted(parts.values(), key=lambda part: part[0])])
-                  for key, parts in self._parts.items())  # fmt: skip
-        return tuple(job for job in wholes if job.gpus > 0)
+            # A job's name need not be UTF-8.
+            job = msgspec.json.decode(bytes(raw).decode("utf-8", "replace"))
+        if not isinstance(job, dict) or not json_text(job.get("job_id")):
+            refused += 1
+        elif json_text(job.get("job_state")) == "PENDING":
+            part, het = _waiting(job), json_text(job.get("het_job_id"))
+            offset = parse_count(json_text(job.get("het_job_offset"))) or 0
+            wholes[part.cluster or "", het if het not in ("", "0") else part.id][part.id] = offset, part
+            cut += _CUT in json_text(job.get("array_task_string"))
+    said = (
+        (refused, "Jobs of Slurm's queue that cannot be read: {}, left out."),
+        (cut, "Arrays of Slurm's queue with tasks that squeue did not list: {}. Run it with SLURM_BITSTR_LEN=0."),
+    )
+    jobs = (_whole(key[1], [part for _, part in sorted(parts.values())]) for key, parts in wholes.items())
+    return Queue(
+        at, tuple(job for job in jobs if job.gpus > 0), tuple(text.format(count) for count, text in said if count)
+    )
 
 
 def _whole(job_id: str, parts: list[WaitingJob]) -> WaitingJob:
     if len(parts) == 1:
         return parts[0]
     asking = [part for part in parts if part.gpus > 0]
-    types = sorted({part.gpu_type for part in asking if part.gpu_type})
-    nodes = [part.nodes for part in asking]
-    return replace(
-        parts[0], job_id=job_id, gpus=sum(part.gpus for part in asking), gpu_type=",".join(types) or None,
-        nodes=None if None in nodes else sum(filter(None, nodes)),
-    )  # fmt: skip
+    types = ",".join(sorted({part.gpu_type for part in asking if part.gpu_type})) or None
+    nodes = None if any(part.nodes is None for part in asking) else sum(part.nodes or 0 for part in asking)
+    return parts[0]._replace(id=job_id, gpus=sum(part.gpus for part in asking), gpu_type=types, nodes=nodes)
 
 
-def _of_json(job: _Job) -> WaitingJob:
-    array, task, tasks = (json_text(v) for v in (job.array_job_id, job.array_task_id, job.array_task_string))
+def _waiting(job: Mapping[str, object]) -> WaitingJob:
+    text = defaultdict(str, {name: json_text(value) for name, value in job.items()})
+    array, task, tasks = text["array_job_id"], text["array_task_id"], text["array_task_string"]
     named = tasks if len(tasks) <= _MOST_NAMED else f"{tasks[:_MOST_NAMED]}{_CUT}"
-    number = f"{array}_{task}" if task else f"{array}_[{named}]" if tasks else json_text(job.job_id)
-    nodes, most, each, sockets = (
-        parse_count(json_text(value)) or 0 for value in (job.node_count, job.max_nodes, job.tasks, job.sockets_per_node)
-    )
-    wanted = [
-        (job.tres_req_str, 1), (job.tres_per_job, 1), (job.tres_per_node, nodes or 1), (job.tres_per_task, each or 1),
-        (job.tres_per_socket, (nodes or 1) * (sockets or 1)),
-    ]  # fmt: skip
-    gpus, gpu_type = _gpus([(json_text(text), times) for text, times in wanted])
+    least, most, each = (parse_count(text[name]) or 0 for name in ("node_count", "max_nodes", "tasks"))
+    wanted = {"req_str": 1, "per_job": 1, "per_node": least or 1, "per_task": each or 1}
+    counts = {name: _gpus(text[f"tres_{name}"]) for name in wanted}
+    sums = (wanted[name] * (by_type.get("") or sum(by_type.values())) for name, by_type in counts.items())
+    # The type may stand in another text than the number: a cluster need not track it.
+    types = sorted({gpu_type for by_type in counts.values() for gpu_type in by_type if gpu_type})
+    part = _INSTANCE.fullmatch(types[0]) if len(types) == 1 else None
     # Of GPUs for the job or each task one node is the least, no wish.
-    is_told = bool(most) or nodes > 1 or _counts(json_text(job.tres_per_node))
+    is_wish = bool(most) or least > 1 or counts["per_node"]
     return WaitingJob(
-        number, _tasks(tasks) if tasks and not task else 1, gpus, nodes or None if is_told else None, gpu_type,
-        parse_moment(json_text(job.submit_time), None), parse_text(json_text(job.state_reason)),
-        parse_text(json_text(job.cluster)), parse_name(json_text(job.name)), parse_text(json_text(job.user_name)),
-        parse_text(json_text(job.account)), parse_text(json_text(job.partition)),
+        id=f"{array}_{task}" if task else f"{array}_[{named}]" if tasks else text["job_id"],
+        cluster=parse_text(text["cluster"]), name=parse_name(text["name"]), user=parse_text(text["user_name"]),
+        account=parse_text(text["account"]), partition=parse_text(text["partition"]),
+        jobs=_count(tasks) if tasks and not task else 1,
+        gpus=next(filter(None, sums), 0) * (int(part[1]) / 7 if part else 1.0),
+        nodes=least or None if is_wish else None, gpu_type=",".join(types) or None,
+        since=parse_moment(text["submit_time"], None), reason=parse_text(text["state_reason"]),
     )  # fmt: skip
 
 
-def _of_columns(columns: Mapping[str, str], zone: tzinfo | None) -> WaitingJob:
-    get: Callable[[str], str] = lambda name: columns.get(name, "")  # noqa: E731
-    number = get("jobid") or get("jobidraw")
-    match = JOB_ID.fullmatch(number)
-    asked = get("reqtres")
-    gpus, gpu_type = _gpus([(asked, 1)])
-    nodes = next((parse_count(part[5:]) for part in asked.split(",") if part.startswith("node=")), None)
-    return WaitingJob(
-        number, _tasks(match["waiting"]) if match and match["waiting"] else 1, gpus, nodes, gpu_type,
-        parse_moment(get("submit"), zone), parse_text(get("reason")), parse_text(get("cluster")),
-        parse_name(get("jobname")), parse_text(get("user")), parse_text(get("account")), parse_text(get("partition")),
-    )  # fmt: skip
-
-
-def _tasks(text: str) -> int:
-    """How many tasks ``3-9,12,20-40:2%2`` names; in sacct's JSON their bits are set, as in ``0x3F8``."""
-    if text.startswith("0x"):
-        with suppress(ValueError):
-            return max(int(text, 16).bit_count(), 1)
+def _count(tasks: str) -> int:
+    """How many tasks ``3-9,12,20-40:2%2`` names."""
     count = 0
-    for part in text.partition("%")[0].removesuffix(_CUT).split(","):
+    for part in tasks.partition("%")[0].removesuffix(_CUT).split(","):
         if match := _TASKS.fullmatch(part):
-            first, last, step = (int(n) if n else None for n in match.groups())
-            count += 1 if last is None or first is None else max(last - first, 0) // max(step or 1, 1) + 1
+            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+            count += max(last - first, 0) // max(step, 1) + 1
     return max(count, 1)
 
 
-def _gpus(wanted: Iterable[tuple[str, int]]) -> tuple[float, str | None]:
-    """GPUs and their type, by the first text that names any; each counts so many times. The type may stand in another
-    text than the number: a cluster need not track it."""
-    counts = [(_counts(text), times) for text, times in wanted]
-    gpus = next((times * (c.get("") or sum(c.values())) for c, times in counts if any(c.values())), 0)
-    types = sorted({gpu_type for c, _ in counts for gpu_type in c if gpu_type})
-    part = _INSTANCE.fullmatch(types[0]) if len(types) == 1 else None
-    return gpus * (int(part[1]) / 7 if part else 1.0), ",".join(types) or None
-
-
-def _counts(text: str) -> Mapping[str, int]:
+def _gpus(text: str) -> Mapping[str, int]:
     """GPUs by type (empty: any) of ``gres:gpu:h100:2``, ``gres/gpu=4,gres/gpu:h100=4``, ``gpu``."""
     counts: dict[str, int] = defaultdict(int)
     for entry in text[:1024].split(","):

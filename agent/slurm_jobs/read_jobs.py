@@ -248,7 +248,6 @@ _NO_TABLE = "Use sacct --parsable2 --allusers --duplicates --format=JobID,JobIDR
 # Columns of sacct that are read in a way of their own, and their places in JSON.
 _PLACES = {
     "jobidraw": ("job_id",), "start": ("time.start",), "end": ("time.end",), "submit": ("time.submission",),
-    "reason": ("state.reason",),
     **{column: places for _, column, places, _ in TEXTS},
 }  # fmt: skip
 
@@ -275,21 +274,18 @@ def read_jobs(
 ) -> ReadJobs:
     """As `read_job_table`. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted."""
     jobs = ReadJobs(keep)
-    for record in records_of(file, jobs, what):
-        jobs.take(record, zone)
-    return jobs
-
-
-def records_of(file: io.BufferedIOBase, jobs: ReadJobs, what: str) -> Iterator[Mapping[str, str]]:
-    """The records of sacct's output by its columns, in lower case; those that cannot be read are counted in `jobs`."""
     lines = iter(lambda: file.readline(_MAX_LINE), b"")
     first = next((line for line in lines if line.strip(codecs.BOM_UTF8 + b" \r\n\t")), b"")
     if not first:
         raise NothingToDo(f"{what} is empty.", "Ask for a longer time.")
     first = first.removeprefix(codecs.BOM_UTF8)
     if first.lstrip().startswith(b"{"):
-        return _json_records(first + file.read(MAX_JSON_BYTES), what)
-    return _text_records(first.decode("utf-8", "replace").rstrip("\r\n"), lines, jobs, what)
+        records = _json_records(first + file.read(MAX_JSON_BYTES), what)
+    else:
+        records = _text_records(first.decode("utf-8", "replace").rstrip("\r\n"), lines, jobs, what)
+    for record in records:
+        jobs.take(record, zone)
+    return jobs
 
 
 def _text_records(header: str, lines: Iterator[bytes], read_jobs: ReadJobs, what: str) -> Iterator[Mapping[str, str]]:
@@ -340,12 +336,8 @@ def _json_records(document: bytes, what: str) -> Iterator[Mapping[str, str]]:
             job = msgspec.json.decode(raw)
         columns = {column: next(filter(None, (json_text(_at(job, place)) for place in places)), "")
                 for column, places in _PLACES.items()}  # fmt: skip
-        array, task, tasks = (json_text(_at(job, f"array.{name}")) for name in ("job_id", "task_id", "task"))
-        het, part = (json_text(_at(job, f"het.{name}")) for name in ("job_id", "job_offset"))
-        number = f"{array}_{task}" if task else f"{array}_[{tasks}]" if tasks else ""
-        columns["jobid"] = (
-            number if array not in ("", "0") else f"{het}+{part}" if het not in ("", "0") and part else ""
-        )
+        array, task = (json_text(_at(job, f"array.{name}")) for name in ("job_id", "task_id"))
+        columns["jobid"] = f"{array}_{task}" if array not in ("", "0") and task else ""
         for column, name in (("alloctres", "allocated"), ("reqtres", "requested")):
             tres = _at(job, f"tres.{name}")
             columns[column] = ",".join(_tres(tre) for tre in (tres if isinstance(tres, list) else ()))

@@ -5,12 +5,13 @@ pod of a Job that runs several is one of its own. What Kueue suspends has no pod
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from ....agent.jobs.pods import GANGS, KUEUE_GROUP, OPERATOR_LABELS, Objects, Pod, spelled, spellings_of, works_of
+from ...core.frame import Frame
 from ..waiting import blocked_by, waiting_table
 from .client.response import Labels, SeriesAnswer
 from .owners import MIG, MOST_GPUS, NVIDIA, OF_PODS, KubeServer, with_fact
@@ -20,87 +21,80 @@ from .questions import Questions
 _SPACE = (*CLUSTER_LABELS, "exported_namespace", "namespace")
 _POD = (*_SPACE, "exported_pod", "pod", "uid")
 _CONTAINER = ("exported_container", "container", "resource")
-# Of GPUs requests and limits are the same; a cluster may keep one of them alone.
-_REQUESTS = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
 _FACTS = ("kube_pod_owner", "kube_pod_created", "kube_pod_labels")
-_PHASE, _SCHEDULED, _DELETED = "kube_pod_status_phase", "kube_pod_status_scheduled", "kube_pod_deletion_timestamp"
-_PENDING, _BOUND, _GATED = 'phase="Pending"', 'condition="true"', "SchedulingGated"
-_CLAIMS, _CLAIM_BOUND = "kube_pod_spec_volumes_persistentvolumeclaims_info", 'phase="Bound"'
+_PHASE, _SCHEDULED = "kube_pod_status_phase", "kube_pod_status_scheduled"
+_GATED, _CLAIMS = "SchedulingGated", "kube_pod_spec_volumes_persistentvolumeclaims_info"
 _CLAIM_PHASE, _CLAIM_INFO = "kube_persistentvolumeclaim_status_phase", "kube_persistentvolumeclaim_info"
 _CLASSES, _LATER = "kube_storageclass_info", 'volume_binding_mode="WaitForFirstConsumer"'
 _RECENT_SECONDS = 3600.0
 _PodKey = tuple[str, str, str, str]
 
 
-def read_pending(asked: Questions) -> pd.DataFrame | None:
-    """The frame's table of what waits; None: the server does not say, at the window's end, which pods have a node."""
+def with_pending(frame: Frame, asked: Questions) -> Frame:
+    """The frame with what waits; without where the server does not say, at the window's end, which pods have a node."""
     names = asked.survey.names
-    requests = [name for name in _REQUESTS if name in names][:1]
-    if not requests or not {_PHASE, _SCHEDULED} <= names:
-        return None
-    requests += [name for name in (requests[0].replace("pod_", "pod_init_"),) if name in names]
-    queue = _Queue(names, asked.matches)
-    expressions = [queue.of(name, *_CONTAINER, chosen=f'resource=~"{NVIDIA}"') for name in requests]
+    kind = next((kind for kind in ("requests", "limits") if f"kube_pod_container_resource_{kind}" in names), None)
+    if kind is None or not {_PHASE, _SCHEDULED} <= names:
+        return frame
+    queue, metrics = _Queue(names, asked.matches), (f"kube_pod_{of}container_resource_{kind}" for of in ("", "init_"))
+    expressions = [queue.of(name, *_CONTAINER, chosen=(f'resource=~"{NVIDIA}"',)) for name in metrics if name in names]
     # With the number of pods, so that no answer and none that waits differ.
     expressions[0] = f"({expressions[0]}) or count({_PHASE}{selector(asked.matches)})"
     containers, *init = asked.instants(expressions, (*_POD, *_CONTAINER))
     if not containers.labels:
-        return None
+        return frame
     gpus = _gpus(containers, *init)
     if not gpus:
-        return waiting_table([])
+        return replace(frame, waiting_at=asked.survey.window.end)
     operators = tuple(f"label_{spelling}" for name in OPERATOR_LABELS for spelling in spellings_of(spelled(name)))
     facts = {name: OF_PODS[name] or operators * name.endswith("labels") for name in _FACTS if name in names}
     questions = {name: queue.of(name, *kept) for name, kept in facts.items()} | queue.reasons()
     kept = (*_POD, *(label for labels in facts.values() for label in labels))
-    said = dict(zip(questions, asked.instants(list(questions.values()), kept), strict=True))
     pods = {key: Pod(key[1], key[2], key[3] or None, is_told=False) for key in gpus}
-    for name in facts:
-        for labels, value in zip(said[name].labels, said[name].values[:, 0].tolist(), strict=True):
-            if (key := _key(labels)) in pods:
+    reasons: dict[_PodKey, str] = {}
+    for name, answer in zip(questions, asked.instants(list(questions.values()), kept), strict=True):
+        for labels, value in zip(answer.labels, answer.values[:, 0].tolist(), strict=True):
+            if name in facts and (key := _key(labels)) in pods:
                 pods[key] = with_fact(pods[key], name, labels, value)
-    reasons = {_key(labels): word for word in said if word not in facts for labels in said[word].labels}
+            elif name not in facts and value:
+                reasons[_key(labels)] = name
     server = KubeServer(asked.instants, names, asked.matches, operators, {})
     objects = server.objects({key[:3]: (pod,) for key, pod in pods.items()}, _RECENT_SECONDS)
-    return waiting_table(_rows(pods, gpus, reasons, objects))
+    table = waiting_table(pd.DataFrame(list(_rows(pods, gpus, reasons, objects))))
+    return replace(frame, waiting=table, waiting_at=asked.survey.window.end)
 
 
 @dataclass(frozen=True)
 class _Queue:
     """Expressions about the pods that wait. `names`: of the server's metrics."""
 
-    names: Collection[str]
+    names: frozenset[str]
     matches: Sequence[str]
 
-    def most(self, metric: str, by: Sequence[str], chosen: str = "", *, how: str = "max") -> str:
-        return f"{how} by ({', '.join(by)}) ({metric}{selector(self.matches, *filter(None, [chosen]))})"
+    def most(self, metric: str, by: Sequence[str], *chosen: str, how: str = "max") -> str:
+        return f"{how} by ({', '.join(by)}) ({metric}{selector(self.matches, *chosen)})"
 
-    def of(self, metric: str, *by: str, chosen: str = "", value: str = "") -> str:
+    def of(self, metric: str, *by: str, chosen: Sequence[str] = ()) -> str:
         """A metric of pods that wait, by these labels too."""
         # Of two copies of kube-state-metrics that differ for a scrape the one that knows of the node is right.
-        pending = self.most(_PHASE, _POD, _PENDING, how="min")
-        queue = f"({pending} == 1) unless ({self.most(_SCHEDULED, _POD, _BOUND)} == 1)"
-        if _DELETED in self.names:
-            queue += f" unless {self.most(_DELETED, _POD)}"
-        return f"({self.most(metric, (*_POD, *by), chosen)}{value}) and on ({', '.join(_POD)}) ({queue})"
+        pending = self.most(_PHASE, _POD, 'phase="Pending"', how="min")
+        bound, asked = self.most(_SCHEDULED, _POD, 'condition="true"'), self.most(metric, (*_POD, *by), *chosen)
+        return f"{asked} and on ({', '.join(_POD)}) (({pending} == 1) unless ({bound} == 1))"
 
     def reasons(self) -> dict[str, str]:
-        """Why a pod waits for something else than GPUs: the word, and which pods."""
+        """Why a pod waits for something else than GPUs: the word, and which pods (above 0)."""
         asked = {}
         if "kube_pod_status_reason" in self.names:
-            asked[_GATED] = self.of("kube_pod_status_reason", chosen=f'reason="{_GATED}"', value=" == 1")
-        if {_CLAIM_PHASE, _CLAIMS} <= {*self.names}:
+            asked[_GATED] = self.of("kube_pod_status_reason", chosen=(f'reason="{_GATED}"',))
+        if {_CLAIM_PHASE, _CLAIMS} <= self.names:
             claim = (*_SPACE, "persistentvolumeclaim")
-            on = f"on ({', '.join(claim)})"
-            unbound = (
-                f"({self.of(_CLAIMS, claim[-1])}) unless {on} ({self.most(_CLAIM_PHASE, claim, _CLAIM_BOUND)} == 1)"
-            )
-            if {_CLAIM_INFO, _CLASSES} <= {*self.names}:
+            on, bound = f"unless on ({', '.join(claim)})", self.most(_CLAIM_PHASE, claim, 'phase="Bound"')
+            asked["PersistentVolumeClaim"] = f"{self.of(_CLAIMS, claim[-1])} {on} ({bound} == 1)"
+            if {_CLAIM_INFO, _CLASSES} <= self.names:
                 # Such a volume waits for the pod to get a node.
                 of_class = (*CLUSTER_LABELS, "storageclass")
                 later = f"{self.most(_CLAIM_INFO, (*claim, of_class[-1]))} and on ({', '.join(of_class)})"
-                unbound += f" unless {on} ({later} {self.most(_CLASSES, of_class, _LATER)})"
-            asked["PersistentVolumeClaim"] = unbound
+                asked["PersistentVolumeClaim"] += f" {on} ({later} {self.most(_CLASSES, of_class, _LATER)})"
         return asked
 
 

@@ -30,7 +30,7 @@ from .client.response import Labels
 from .engines import read_engines
 from .node_identity import NodeIdentity, gpu_counts, gpu_table, memory_of, node_table, read_identity
 from .owners import owned, read_kube, read_owners, requesting_pods, vendor_note
-from .pending import read_pending
+from .pending import with_pending
 from .promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
 from .questions import Discovery, Questions
 from .rows import fabric
@@ -129,7 +129,7 @@ def read_frames(
         host=nothing, workloads=workloads, uses=uses,
         absences=absences, serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
     )  # fmt: skip
-    whole = whole if is_short else with_queue(_with_pending(whole, asked))
+    whole = whole if is_short else with_queue(with_pending(whole, asked))
     rows_of: Counter[str] = Counter()
     for key, row in gpus.cells.rows.items():
         rows_of[gpus.about[key].node] += int(seen[row].sum())
@@ -157,11 +157,6 @@ def read_frames(
         done |= frozenset(group or ())
         gpus.cells.keep({key for key in gpus.cells.rows if gpus.about[key].node not in done}, store.GPU_HOURS.columns)
         ports.keep({key for key in ports.rows if key[0] not in done}, store.FABRIC_HOURS.columns)
-
-
-def _with_pending(whole: Frame, asked: Questions) -> Frame:
-    pending = read_pending(asked)
-    return whole if pending is None else replace(whole, waiting=pending, waiting_at=asked.survey.window.end)
 
 
 def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: frozenset[str] | None) -> Frame:

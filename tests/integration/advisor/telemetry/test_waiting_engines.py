@@ -36,7 +36,6 @@ class PodCase:
     when: tuple[float, float] = (HOURS - 5, HOURS)
     labels: Mapping[str, str] = field(default_factory=dict)
     is_gated: bool = False
-    is_deleted: bool = False
 
 
 def one(count: float, resource: str = GPU) -> dict[str, Mapping[str, float]]:
@@ -53,7 +52,6 @@ PODS = (
     PodCase("pulling", one(8), node="n-1"),
     PodCase("running", one(8), phase="Running", node="n-2"),
     PodCase("over", one(8), when=(1, 3)),
-    PodCase("leaving", one(8), is_deleted=True),
     PodCase("no-volume", one(8), claims=("", "immediate")),
     PodCase("lost-volume", one(8), claims=("gone",)),
     PodCase("unknown-class", one(8), claims=("other",)),
@@ -91,7 +89,7 @@ def series(exported: bool) -> Iterator[Series]:
                    for k, v in labels.items()}  # fmt: skip
         own = {"namespace": "monitoring", "pod": "ksm", "container": "ksm", "node": "n-9"} if exported else {}
         for replica, late in (("10.0.0.1:8080", 0), ("10.0.0.2:8080", 1)):
-            values = value[: len(when) - late] if isinstance(value, np.ndarray) else value
+            values: Any = value[: len(when) - late] if isinstance(value, np.ndarray) else value
             yield kube(name, values, when[: len(when) - late], replica, **own, **spelled)
 
     for storage_class, mode in (("immediate", "Immediate"), ("later", "WaitForFirstConsumer")):
@@ -108,8 +106,6 @@ def series(exported: bool) -> Iterator[Series]:
         bound = np.where(when > END - 60, 1.0, 0.0) if pod.node else 0.0
         yield from tell("kube_pod_status_scheduled", bound, when, **base, condition="true")
         yield from tell("kube_pod_status_reason", float(pod.is_gated), when, **base, reason="SchedulingGated")
-        if pod.is_deleted:
-            yield from tell("kube_pod_deletion_timestamp", END - 60, when, **base)
         if pod.labels:
             yield from tell("kube_pod_labels", 1, when, **base, **pod.labels)
         for kind, containers in (("container", pod.gpus), ("init_container", pod.init)):

@@ -22,7 +22,8 @@ END = 1_790_000_000.0
         ("held", "JobHeldUser JobHeldAdmin JobHoldMaxRequeue SchedulingGated"),
         ("begin-time", "BeginTime"),
         ("limit", "AssocGrpGRES AssocMaxJobsLimit AssociationJobLimit QOSMaxGRESPerUser QOSGrpGRESMinutes "
-                  "QOSNotAllowed MaxGRESPerAccount MaxMemPerLimit AccountNotAllowed InvalidQOS JobArrayTaskLimit QOSUsageThreshold"),
+                  "QOSNotAllowed MaxGRESPerAccount MaxMemPerLimit AccountNotAllowed InvalidQOS JobArrayTaskLimit "
+                  "QOSUsageThreshold"),
         ("nodes", "ReqNodeNotAvail ReqNodeNotAvail,UnavailableNodes:n1 NodeDown Reservation ReservationDeleted "
                   "BadConstraints Constraints"),
         ("partition", "PartitionDown PartitionInactive PartitionNodeLimit PartitionTimeLimit PartitionConfig"),
@@ -41,10 +42,10 @@ def frame(*clusters: str | None) -> Frame:
     none = pd.DataFrame()
     nodes = pd.DataFrame({"node": [f"n{n}" for n in range(len(clusters))], "cluster": list(clusters),
                           "first_seen": END - 86400, "last_seen": END})  # fmt: skip
-    pods = {"scheduler": "kubernetes", "id": "ml/pod", "jobs": 1, "gpus": 2.0}
+    pods = waiting_table(pd.DataFrame([{"scheduler": "kubernetes", "id": "ml/pod", "jobs": 1, "gpus": 2.0}]))
     return Frame(
         Window(END - 86400, END), nodes, none, none, none, none, pd.DataFrame(columns=["workload_id"]),
-        pd.DataFrame(columns=["node", "workload_id"]), none, {}, waiting=waiting_table([pods]), waiting_at=END,
+        pd.DataFrame(columns=["node", "workload_id"]), none, {}, waiting=pods, waiting_at=END,
     )  # fmt: skip
 
 
@@ -91,14 +92,3 @@ def test_a_queue_that_is_not_there_is_an_error_where_it_was_named(tmp_path: Path
         JobTable(queue=tmp_path / "none").with_queue(frame())
     kept = JobTable(queue=tmp_path / "none", queue_optional=True, say=said.append).with_queue(frame())
     assert kept.waiting_at == END and [line[:26] for line in said] == ["Slurm's queue not used: Sl"]
-
-
-def test_pending_jobs_of_a_job_table_need_no_queue(tmp_path: Path) -> None:
-    table = tmp_path / "jobs.txt"
-    table.write_text("JobID|JobIDRaw|State|Start|ReqTRES|Submit\n22_[3-9%2]|22|PENDING|Unknown|gres/gpu=2|1789999000\n")
-    os.utime(table, (END, END))
-    joined = JobTable(path=table).with_queue(frame())
-    assert joined.waiting[["id", "jobs", "gpus"]].to_numpy().tolist()[1:] == [["22_[3-9%2]", 7, 2.0]]
-    os.utime(table, (END - 86400, END - 86400))  # a table for names need not be new, and no note says so
-    old = JobTable(path=table).with_queue(frame())
-    assert len(old.waiting) == 1 and old.notes == ()

@@ -3,12 +3,11 @@
 import json
 import os
 import shutil
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.slurm_jobs.queue import Queue, pending_in, read_squeue
+from skuwise.agent.slurm_jobs.queue import Queue, read_squeue
 from skuwise.rules.base.errors import UsageError
 
 DATA = Path(__file__).parents[3] / "data" / "squeue"
@@ -34,7 +33,7 @@ REAL: dict[str, tuple[object, ...]] = {
 
 
 def told(queue: Queue) -> dict[str, tuple[object, ...]]:
-    return {job.job_id: (job.jobs, job.gpus, job.nodes, job.gpu_type, job.reason) for job in queue.jobs}
+    return {job.id: (job.jobs, job.gpus, job.nodes, job.gpu_type, job.reason) for job in queue.jobs}
 
 
 def written(folder: Path, *jobs: object, **document: object) -> Path:
@@ -55,7 +54,7 @@ def newer(**fields: object) -> dict[str, object]:
         "job_id": 671, "job_state": ["PENDING"], "state_reason": "Priority", "array_job_id": number(0),
         "array_task_id": number(None), "array_task_string": "", "het_job_id": number(0), "het_job_offset": number(0),
         "node_count": number(1), "max_nodes": number(0), "tasks": number(1), "tres_per_node": "", "tres_per_job": "",
-        "tres_per_task": "", "tres_per_socket": "", "tres_req_str": "cpu=1,mem=128G,node=1,billing=1",
+        "tres_per_task": "", "tres_req_str": "cpu=1,mem=128G,node=1,billing=1",
         "submit_time": number(int(SUBMITTED)), "cluster": "hpc", "user_name": "clara", "name": "wrap",
     }  # fmt: skip
     return {**job, **fields}
@@ -66,8 +65,8 @@ def test_a_real_queue_has_each_job_once(tmp_path: Path) -> None:
     os.utime(path, (AT, AT))
     queue = read_squeue(Path(path))
     assert told(queue) == REAL
-    assert (queue.at, queue.refused, queue.cut) == (AT, 0, 0)
-    assert {(job.cluster, job.partition, job.since) for job in queue.jobs if job.job_id != "14"} == {
+    assert (queue.at, queue.warnings) == (AT, ())
+    assert {(job.cluster, job.partition, job.since) for job in queue.jobs if job.id != "14"} == {
         ("lab", "main", SUBMITTED)
     }
     assert {(job.user, job.account) for job in queue.jobs} == {("alice", "vision"), ("bob", "nlp")}
@@ -83,7 +82,6 @@ def test_a_real_queue_has_each_job_once(tmp_path: Path) -> None:
         ({"tres_per_job": "gres/gpu:12", "node_count": number(2), "max_nodes": number(3)},
          (1, 12, 2, None, "Priority")),
         ({"tres_per_task": "cpu:2,gres/gpu:1", "tasks": number(6)}, (1, 6, None, None, "Priority")),
-        ({"tres_per_socket": "gres/gpu:1", "sockets_per_node": number(2)}, (1, 2, None, None, "Priority")),
         ({"tres_per_node": "gres/gpu"}, (1, 1, 1, None, "Priority")),
         ({"tres_per_node": "gres:gpu:a100"}, (1, 1, 1, "a100", "Priority")),
         ({"tres_per_node": "gres/gpu:1g.10gb:2"}, (1, 2 / 7, 1, "1g.10gb", "Priority")),
@@ -110,8 +108,8 @@ def test_an_array_is_as_many_jobs_as_tasks_wait(tmp_path: Path, tasks: str, jobs
     array = newer(array_job_id=number(671), array_task_string=tasks, tres_per_node="gres/gpu:1")
     task = newer(job_id=680, array_job_id=number(671), array_task_id=number(2), tres_per_node="gres/gpu:1")
     queue = read_squeue(written(tmp_path, array, task, array))
-    assert {job.job_id: job.jobs for job in queue.jobs} == {f"671_[{tasks}]": jobs, "671_2": 1}
-    assert queue.cut == 2 * cut and len(queue.warnings()) == cut
+    assert {job.id: job.jobs for job in queue.jobs} == {f"671_[{tasks}]": jobs, "671_2": 1}
+    assert len(queue.warnings) == cut
 
 
 def test_a_heterogeneous_job_is_one_whatever_the_order_of_its_parts(tmp_path: Path) -> None:
@@ -129,14 +127,14 @@ def test_what_cannot_be_read_is_counted_and_a_strange_name_is_not(tmp_path: Path
     good = json.dumps(newer(tres_per_node="gres/gpu:1", name="NAME")).encode()
     path.write_bytes(b'{"jobs": [' + good.replace(b"NAME", b"odd\xff") + b', 7, {"job_id": null}, {}]}')
     queue = read_squeue(path)
-    assert [job.name for job in queue.jobs] == ["odd\ufffd"] and queue.refused == 3
-    assert queue.warnings() == ["Jobs of Slurm's queue that cannot be read: 3, left out."]
+    assert [job.name for job in queue.jobs] == ["odd\ufffd"]
+    assert queue.warnings == ("Jobs of Slurm's queue that cannot be read: 3, left out.",)
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("", "it is empty"), ("JOBID NAME\n", "is not the output"), ('{"jobs": [{"job_id": 1}', "or was cut"),
+        ("", "is not the output"), ("JOBID NAME\n", "is not the output"), ('{"jobs": [{"job_id": 1}', "or was cut"),
         ('{"jobs": 3}', "is not the output"),
         # What squeue 22.05 writes, with exit status 0, where slurmctld does not answer.
         ('{"jobs": [], "errors": [{"error": "Unspecified error", "source": "slurm_load_jobs"}]}', "slurm_load_jobs"),
@@ -153,18 +151,3 @@ def test_no_queue_is_no_empty_queue(tmp_path: Path, content: str, what: str) -> 
 
 def test_an_empty_queue_is_known(tmp_path: Path) -> None:
     assert read_squeue(written(tmp_path)) == Queue(AT, ())
-
-
-@pytest.mark.parametrize(("name", "left_out"), [("sacct.txt", ("10", "11", "12")), ("sacct.json", ())])
-def test_pending_records_of_a_job_table_are_a_queue(tmp_path: Path, name: str, left_out: tuple[str, ...]) -> None:
-    path = Path(shutil.copy(DATA / name, tmp_path))
-    os.utime(path, (AT, AT))
-    queue = pending_in(path, UTC)
-    assert queue is not None and queue.at == AT
-    jobs = {job.job_id.partition("_")[0]: (job.jobs, job.gpus) for job in queue.jobs}
-    known = {key.partition("_")[0]: value[:2] for key, value in REAL.items() if key not in left_out}
-    # sacct lists no job that may not begin yet, and cuts lists of tasks; its JSON here has two jobs.
-    assert jobs == ({**known, "8": (22, 1)} if name == "sacct.txt" else {key: known[key] for key in ("7", "19")})
-    assert queue.cut == (name == "sacct.txt") and {job.since for job in queue.jobs} == {SUBMITTED}
-    assert pending_in(DATA.parent / "sacct" / "steps.txt", UTC) is None
-    assert pending_in(tmp_path / "none", UTC) is None
