@@ -19,7 +19,7 @@ from ..core.timestamps import minute
 # partition; licenses; a volume or a burst buffer.
 BLOCKED = ("dependency", "held", "begin-time", "limit", "nodes", "partition", "licenses", "storage", "other")
 # Slurm's own words (src/common/job_state_reason.c), and Kubernetes' for a gate. Slurm does not say which resource is
-# short, nor of whom it has not thought yet.
+# short, and has no reason yet for some.
 _FOR_GPUS = frozenset({"None", "Resources", "Priority", "SchedDefer"})
 _WORDS = {
     "dependency": "Dependency.*",
@@ -62,14 +62,14 @@ def with_queue(frame: Frame, queue: Queue, *, cluster: str | None) -> Frame:
         notes.append(coded("queue-of-another-time", _OTHER_TIME, at=minute(queue.at), end=minute(window_end)))
         return replace(frame, notes=tuple(notes))
     names = set(filter(None, (text(node["cluster"]) for node in records(frame.nodes))))
-    own = [job for job in queue.jobs if is_of_cluster(job.cluster, names, cluster)]
+    here = [job for job in queue.jobs if is_of_cluster(job.cluster, names, cluster)]
     others = Counter(job.cluster for job in queue.jobs if not is_of_cluster(job.cluster, names, cluster))
     if others:
         first = repr(next(iter(others)))
         notes.append(coded("queue-of-another-cluster", _OTHER_CLUSTER, jobs=others.total(), cluster=first))
-        if not own:
+        if not here:
             return replace(frame, notes=tuple(notes))
-    jobs = pd.DataFrame(own, columns=WaitingJob._fields, dtype=object)
+    jobs = pd.DataFrame(here, columns=WaitingJob._fields, dtype=object)
     table = waiting_table(jobs.assign(scheduler="slurm", blocked=jobs["reason"].map(blocked_by)))
     both = pd.concat([frame.waiting, table], ignore_index=True) if len(frame.waiting) else table
     at = queue.at if frame.waiting_at is None else min(queue.at, frame.waiting_at)

@@ -114,7 +114,7 @@ def _waiting(job: Mapping[str, object]) -> WaitingJob:
     wanted = {"req_str": 1, "per_job": 1, "per_node": least or 1, "per_task": each or 1}
     counts = {name: _gpus(text[f"tres_{name}"]) for name in wanted}
     sums = (wanted[name] * (by_type.get("") or sum(by_type.values())) for name, by_type in counts.items())
-    # The type may stand in another text than the number: a cluster need not track it.
+    # Another text than that of the number may have the type: a cluster need not track it.
     types = sorted({gpu_type for by_type in counts.values() for gpu_type in by_type if gpu_type})
     part = _INSTANCE.fullmatch(types[0]) if len(types) == 1 else None
     # Of GPUs for the job or each task one node is the least, no wish.

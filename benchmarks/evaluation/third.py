@@ -64,7 +64,7 @@ class Waiting:
     jobs: int = 0
     right: int = 0
     false: int = 0
-    known: int = 0
+    with_queue: int = 0
     fleets: int = 0
 
     @classmethod
@@ -77,7 +77,7 @@ class Waiting:
         return cls(sum(t.jobs for t in truth), right, false, int(frame.waiting_at is not None), 1)
 
     def add(self, other: Waiting) -> None:
-        for name in ("jobs", "right", "false", "known", "fleets"):
+        for name in ("jobs", "right", "false", "with_queue", "fleets"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -237,9 +237,7 @@ def told(view: str, r: Result) -> Iterable[str]:
     yield from reliability(r.kinds)
     w = r.waiting
     if w.jobs:
-        shared = (
-            f"{w.right} of {w.jobs} ({w.right / w.jobs:.2%}), false {w.false}, queues known {w.known} of {w.fleets}"
-        )
+        shared = f"{w.right} of {w.jobs} ({w.right / w.jobs:.2%}), false {w.false}, queues known {w.with_queue} of {w.fleets}"
         yield f"waiting jobs counted once, with their GPUs and reasons: {shared}"
     for rule, (right, missed, false, silent) in r.findings.items():
         recall = f"{right / (right + missed):.2f}" if right + missed else "-"

@@ -1,7 +1,7 @@
 """Pods that want GPUs and have no node at the end of a window, as kube-state-metrics has them: the queue of Kubernetes.
 
-A pod with a node holds its GPUs, also while its images are pulled. Pods of one group wait together and are one row; a
-pod of a Job that runs several is one of its own. What Kueue suspends has no pods yet, and is not seen.
+A pod with a node holds its GPUs, also while its images are pulled. Pods of one group wait together and are one row;
+each pod of a Job is a separate row. Jobs that Kueue suspends have no pods yet and are missing.
 """
 
 from collections import defaultdict
@@ -76,7 +76,7 @@ class _Queue:
 
     def of(self, metric: str, *by: str, chosen: Sequence[str] = ()) -> str:
         """A metric of pods that wait, by these labels too."""
-        # Of two copies of kube-state-metrics that differ for a scrape the one that knows of the node is right.
+        # Copies of kube-state-metrics may differ for a scrape: the one that has the node is right.
         pending = self.most(_PHASE, _POD, 'phase="Pending"', how="min")
         bound, asked = self.most(_SCHEDULED, _POD, 'condition="true"'), self.most(metric, (*_POD, *by), *chosen)
         return f"{asked} and on ({', '.join(_POD)}) (({pending} == 1) unless ({bound} == 1))"

@@ -81,16 +81,16 @@ EXPECTED = {
 
 
 def series(exported: bool) -> Iterator[Series]:
-    """`exported`: the target has labels of its own, so that those of the pods are ``exported_NAME``."""
+    """`exported`: the target has such labels too, so that those of the pods are ``exported_NAME``."""
     yield from gpu("n-1", "GPU-1", DAY, {"DCGM_FI_DEV_GPU_UTIL": 90, "DCGM_FI_DEV_FB_USED": 6e4})
 
     def tell(name: str, value: Any, when: np.ndarray, **labels: str) -> Iterator[Series]:
         spelled = {f"exported_{k}" if exported and k in {"namespace", "pod", "container", "node"} else k: v
                    for k, v in labels.items()}  # fmt: skip
-        own = {"namespace": "monitoring", "pod": "ksm", "container": "ksm", "node": "n-9"} if exported else {}
+        target = {"namespace": "monitoring", "pod": "ksm", "container": "ksm", "node": "n-9"} if exported else {}
         for replica, late in (("10.0.0.1:8080", 0), ("10.0.0.2:8080", 1)):
             values: Any = value[: len(when) - late] if isinstance(value, np.ndarray) else value
-            yield kube(name, values, when[: len(when) - late], replica, **own, **spelled)
+            yield kube(name, values, when[: len(when) - late], replica, **target, **spelled)
 
     for storage_class, mode in (("immediate", "Immediate"), ("later", "WaitForFirstConsumer")):
         yield from tell("kube_storageclass_info", 1, DAY, storageclass=storage_class, volume_binding_mode=mode)
@@ -102,7 +102,7 @@ def series(exported: bool) -> Iterator[Series]:
                         owner_is_controller="true" if pod.owner[0] else "")  # fmt: skip
         for phase in ("Pending", "Running"):
             yield from tell("kube_pod_status_phase", float(pod.phase == phase), when, **base, phase=phase)
-        # The late replica does not know of it yet.
+        # The late replica does not have it yet.
         bound = np.where(when > END - 60, 1.0, 0.0) if pod.node else 0.0
         yield from tell("kube_pod_status_scheduled", bound, when, **base, condition="true")
         yield from tell("kube_pod_status_reason", float(pod.is_gated), when, **base, reason="SchedulingGated")

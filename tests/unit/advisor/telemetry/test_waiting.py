@@ -62,7 +62,7 @@ def squeue(folder: Path, *clusters: str, age: float = 0.0) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("age", "clusters", "own", "ids", "at", "notes"),
+    ("age", "clusters", "cluster", "ids", "at", "notes"),
     [
         (60.0, ("lab", "lab"), None, ["ml/pod", "1", "2"], END - 60, []),
         (-3600.0, ("lab",), None, ["ml/pod", "1"], END, []),  # written while a whole hour of the server was not over
@@ -75,9 +75,15 @@ def squeue(folder: Path, *clusters: str, age: float = 0.0) -> Path:
     ],
 )
 def test_a_queue_is_of_its_time_and_cluster(
-    tmp_path: Path, age: float, clusters: tuple[str, ...], own: str | None, ids: list[str], at: float, notes: list[str]
+    tmp_path: Path,
+    age: float,
+    clusters: tuple[str, ...],
+    cluster: str | None,
+    ids: list[str],
+    at: float,
+    notes: list[str],
 ) -> None:
-    joined = JobTable(cluster=own, queue=squeue(tmp_path, *clusters, age=age)).with_queue(frame("lab", None))
+    joined = JobTable(cluster=cluster, queue=squeue(tmp_path, *clusters, age=age)).with_queue(frame("lab", None))
     assert joined.waiting["id"].tolist() == ids and list(joined.waiting) == WAITING
     assert (joined.waiting_at, [note.code for note in joined.notes]) == (at, notes)
     # Every part of a frame has the whole queue, and all parts together have it once.

@@ -32,7 +32,7 @@ REAL: dict[str, tuple[object, ...]] = {
 }
 
 
-def told(queue: Queue) -> dict[str, tuple[object, ...]]:
+def rows_of(queue: Queue) -> dict[str, tuple[object, ...]]:
     return {job.id: (job.jobs, job.gpus, job.nodes, job.gpu_type, job.reason) for job in queue.jobs}
 
 
@@ -64,7 +64,7 @@ def test_a_real_queue_has_each_job_once(tmp_path: Path) -> None:
     path = shutil.copy(DATA / "22.05.json", tmp_path)
     os.utime(path, (AT, AT))
     queue = read_squeue(Path(path))
-    assert told(queue) == REAL
+    assert rows_of(queue) == REAL
     assert (queue.at, queue.warnings) == (AT, ())
     assert {(job.cluster, job.partition, job.since) for job in queue.jobs if job.id != "14"} == {
         ("lab", "main", SUBMITTED)
@@ -96,7 +96,7 @@ def test_a_real_queue_has_each_job_once(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_job_of_newer_slurm(tmp_path: Path, fields: dict[str, object], expected: tuple[object, ...] | None) -> None:
     queue = read_squeue(written(tmp_path, newer(**fields)))
-    assert told(queue) == ({"671": expected} if expected else {})
+    assert rows_of(queue) == ({"671": expected} if expected else {})
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_heterogeneous_job_is_one_whatever_the_order_of_its_parts(tmp_path: Pa
                                     {"tres_per_node": "gres/gpu:h100:1"}))
     ]  # fmt: skip
     queue = read_squeue(written(tmp_path, *reversed(parts)))
-    assert told(queue) == {"900": (1, 17, 3, "h100", "Priority")} and queue.jobs[0].name == "part 0"
+    assert rows_of(queue) == {"900": (1, 17, 3, "h100", "Priority")} and queue.jobs[0].name == "part 0"
 
 
 def test_what_cannot_be_read_is_counted_and_a_strange_name_is_not(tmp_path: Path) -> None:
