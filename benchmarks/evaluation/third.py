@@ -57,45 +57,21 @@ LEAST_OVERLAP = 1800.0
 
 
 @dataclass
-class Waiting:
-    """Jobs in queues, and in how many of them each figure is right: there once, with its GPUs and what it waits for.
-    `false`: jobs that are none."""
-
-    jobs: int = 0
-    right: int = 0
-    false: int = 0
-    with_queue: int = 0
-    fleets: int = 0
-
-    @classmethod
-    def of(cls, frame: Frame, truth: Sequence[Waits]) -> Waiting:
-        w = frame.waiting
-        rows = Counter(zip(w["id"], w["jobs"], (w["gpus"] * w["jobs"]).round(6), w["blocked"].isna(), strict=True))
-        wanted = Counter((t.id, t.jobs, round(t.gpus, 6), t.for_gpus) for t in truth)
-        false = sum(key[1] * count for key, count in (rows - wanted).items())
-        right = sum(key[1] * count for key, count in (rows & wanted).items())
-        return cls(sum(t.jobs for t in truth), right, false, int(frame.waiting_at is not None), 1)
-
-    def add(self, other: Waiting) -> None:
-        for name in ("jobs", "right", "false", "with_queue", "fleets"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-@dataclass
 class Result:
-    """What was said under one view. `findings`: rule -> found, missed, false, rightly silent."""
+    """What was said under one view. `findings`: rule -> found, missed, false, rightly silent; `waiting`: how many jobs
+    wait, are in the table once with their GPUs and what they wait for (right), and are there without waiting so."""
 
     kinds: list[Answer] = field(default_factory=list)
     limits: list[Answer] = field(default_factory=list)
     findings: dict[str, list[int]] = field(default_factory=lambda: {rule: [0, 0, 0, 0] for rule in RULES})
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Result) -> None:
         self.kinds += other.kinds
         self.limits += other.limits
         for rule, counts in other.findings.items():
             self.findings[rule] = [a + b for a, b in zip(self.findings[rule], counts, strict=True)]
-        self.waiting.add(other.waiting)
+        self.waiting += other.waiting
 
 
 def score(frame: Frame, truths: Sequence[Truth], seed: int) -> Result:
@@ -116,6 +92,15 @@ def score(frame: Frame, truths: Sequence[Truth], seed: int) -> Result:
                 is_flagged = any(flag(truth) for flag in flagged[rule])
                 out.findings[rule][2 * (not is_deserved) + (not is_flagged)] += 1
     return out
+
+
+def waiting_counts(frame: Frame, truth: Sequence[Waits]) -> Counter[str]:
+    """As of `Result.waiting`; none is right where no queue is known."""
+    w = frame.waiting
+    rows = Counter(zip(w["id"], w["jobs"], (w["gpus"] * w["jobs"]).round(6), w["blocked"].isna(), strict=True))
+    wanted = Counter((t.id, t.jobs, round(t.gpus, 6), t.for_gpus) for t in truth)
+    counts = {"jobs": wanted, "right": rows & wanted, "false": rows - wanted}
+    return Counter({name: sum(key[1] * count for key, count in of.items()) for name, of in counts.items()})
 
 
 Said = tuple[str, float]
@@ -215,7 +200,7 @@ def one_seed(seed: int) -> dict[str, Result]:
         if rate == "1 s" or is_installed():
             frame, truths, queue = made(seed)
             results[rate] = score(frame, truths, seed)
-            results[rate].waiting = Waiting.of(frame, queue)
+            results[rate].waiting = waiting_counts(frame, queue)
             results[f"{rate}, names hidden"] = score(hidden(frame), truths, seed)
     return results
 
@@ -235,10 +220,9 @@ def told(view: str, r: Result) -> Iterable[str]:
         yield confusion(answers)
     yield f"kinds said with {SURE:g} or more, right: {sure(r.kinds)}"
     yield from reliability(r.kinds)
-    w = r.waiting
-    if w.jobs:
-        shared = f"{w.right} of {w.jobs} ({w.right / w.jobs:.2%}), false {w.false}, queues known {w.with_queue} of {w.fleets}"
-        yield f"waiting jobs counted once, with their GPUs and reasons: {shared}"
+    if jobs := r.waiting["jobs"]:
+        right = r.waiting["right"]
+        yield f"waiting jobs, each once and right: {right} of {jobs} ({right / jobs:.2%}), false {r.waiting['false']}"
     for rule, (right, missed, false, silent) in r.findings.items():
         recall = f"{right / (right + missed):.2f}" if right + missed else "-"
         precision = f"{right / (right + false):.2f}" if right + false else "-"
