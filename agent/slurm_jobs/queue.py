@@ -107,12 +107,14 @@ def _whole(job_id: str, parts: list[WaitingJob]) -> WaitingJob:
 
 
 def _waiting(job: Mapping[str, object]) -> WaitingJob:
-    text = defaultdict(str, {name: json_text(value) for name, value in job.items()})
-    array, task, tasks = text["array_job_id"], text["array_task_id"], text["array_task_string"]
+    def text(name: str) -> str:
+        return json_text(job.get(name))
+
+    array, task, tasks = text("array_job_id"), text("array_task_id"), text("array_task_string")
     named = tasks if len(tasks) <= _MOST_NAMED else f"{tasks[:_MOST_NAMED]}{_CUT}"
-    least, most, each = (parse_count(text[name]) or 0 for name in ("node_count", "max_nodes", "tasks"))
+    least, most, each = (parse_count(text(name)) or 0 for name in ("node_count", "max_nodes", "tasks"))
     wanted = {"req_str": 1, "per_job": 1, "per_node": least or 1, "per_task": each or 1}
-    counts = {name: _gpus(text[f"tres_{name}"]) for name in wanted}
+    counts = {name: _gpus(text(f"tres_{name}")) for name in wanted}
     sums = (wanted[name] * (by_type.get("") or sum(by_type.values())) for name, by_type in counts.items())
     # Another text than that of the number may have the type: a cluster need not track it.
     types = sorted({gpu_type for by_type in counts.values() for gpu_type in by_type if gpu_type})
@@ -120,13 +122,13 @@ def _waiting(job: Mapping[str, object]) -> WaitingJob:
     # Of GPUs for the job or each task one node is the least, no wish.
     is_wish = bool(most) or least > 1 or counts["per_node"]
     return WaitingJob(
-        id=f"{array}_{task}" if task else f"{array}_[{named}]" if tasks else text["job_id"],
-        cluster=parse_text(text["cluster"]), name=parse_name(text["name"]), user=parse_text(text["user_name"]),
-        account=parse_text(text["account"]), partition=parse_text(text["partition"]),
+        id=f"{array}_{task}" if task else f"{array}_[{named}]" if tasks else text("job_id"),
+        cluster=parse_text(text("cluster")), name=parse_name(text("name")), user=parse_text(text("user_name")),
+        account=parse_text(text("account")), partition=parse_text(text("partition")),
         jobs=_count(tasks) if tasks and not task else 1,
         gpus=next(filter(None, sums), 0) * (int(part[1]) / 7 if part else 1.0),
         nodes=least or None if is_wish else None, gpu_type=",".join(types) or None,
-        since=parse_moment(text["submit_time"], None), reason=parse_text(text["state_reason"]),
+        since=parse_moment(text("submit_time"), None), reason=parse_text(text("state_reason")),
     )  # fmt: skip
 
 
