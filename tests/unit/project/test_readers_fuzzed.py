@@ -44,8 +44,6 @@ from skuwise.tests.support.strategies import check, spoiled
 SACCT = Path(__file__).parents[2] / "data/sacct"
 _SQUEUE = (SACCT.parent / "squeue/22.05.json").read_bytes().splitlines(keepends=True)
 _QUEUE = b"".join(_SQUEUE[:9]).rstrip(b",\n") + b"]}"
-    b"".join((SACCT.parent / "squeue" / "22.05.json").read_bytes().splitlines(keepends=True)[:9]).rstrip(b",\n") + b"]}"
-)
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
