@@ -30,6 +30,7 @@ from skuwise.agent.jobs.processes import origin_of
 from skuwise.agent.jobs.slurm import parse_job_file
 from skuwise.agent.jobs.slurm_conf import expand, read_gres
 from skuwise.agent.model import Gpu, Node, Tick, Workload
+from skuwise.agent.slurm_jobs.queue import read_squeue
 from skuwise.agent.slurm_jobs.read_jobs import read_job_table
 from skuwise.agent.sources import serving
 from skuwise.agent.sources.pages import parse_page
@@ -45,6 +46,8 @@ from skuwise.tests.support.strategies import check, spoiled
 
 SACCT = Path(__file__).parents[2] / "data/sacct"
 OFFERS = Path(__file__).parents[2] / "data/gpuhunt"
+_SQUEUE = (SACCT.parent / "squeue/22.05.json").read_bytes().splitlines(keepends=True)
+_QUEUE = b"".join(_SQUEUE[:9]).rstrip(b",\n") + b"]}"
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
@@ -108,6 +111,10 @@ def _read_answer(_: Path, body: bytes) -> object:
 
 def _read_jobs(path: Path) -> object:
     return list(read_job_table(path, zone=parse_zone("Europe/Berlin")).jobs.values())
+
+
+def _read_queue(path: Path) -> object:
+    return list(read_squeue(path).jobs)
 
 
 def _read_gres(folder: Path, data: bytes) -> object:
@@ -206,6 +213,7 @@ READERS = (
     Reader("database", _database, _of_file("node.db", _read_database)),
     Reader("prometheus", _ANSWER, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
     Reader("sacct", (SACCT / "steps.txt").read_bytes(), _of_file("jobs.txt", _read_jobs), _SACCT),
+    Reader("squeue", _QUEUE, _of_file("squeue.json", _read_queue), (b"gres:gpu", b"3-9%2", b'"PENDING"')),
     Reader("sacct-json", (SACCT / "jobs.json").read_bytes(), _of_file("jobs.json", _read_jobs), (b'"set":true',)),
     Reader("kubelet", _KUBELET, lambda _, data: [asdict(pod) for pod in decode_pods(data)],
            (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f"), (WireError,)),
