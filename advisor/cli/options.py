@@ -83,6 +83,7 @@ class SourceOptions:
     prometheus: str | None = None
     match: tuple[str, ...] = ()
     jobs: Path | None = None
+    queue: Path | None = None
     no_cache: bool = False
 
     @property
@@ -119,7 +120,10 @@ class SourceOptions:
         use_one_arena()
         note = (lambda _: None) if quiet else say
         slurm = load_section(SlurmImportSettings, "slurm", os.environ)
-        jobs = JobTable(self.jobs or slurm.jobs, slurm.time_zone, slurm.cluster, note, optional=self.jobs is None)
+        jobs = JobTable(
+            self.jobs or slurm.jobs, slurm.time_zone, slurm.cluster, note, optional=self.jobs is None,
+            queue=self.queue or slurm.queue, queue_optional=self.queue is None,
+        )  # fmt: skip
         if self.prometheus is None:
             if self.match:
                 raise UsageError("--match requires --prometheus.", "Add --prometheus URL, or remove --match.")
@@ -373,6 +377,7 @@ _source = (
 _source_files = (
     option("--no-cache", is_flag=True, help="neither read nor write the cache of answers and of the last look"),
     option("--jobs", type=FILE, help="Slurm's job table, of sacct --parsable2 (default: setting slurm.jobs)"),
+    option("--queue", type=FILE, help="Slurm's queue, of squeue --all --json (default: setting slurm.queue)"),
 )
 # The telemetry of the fleet that is meant, as the argument `source`.
 fleet_options = into("source", SourceOptions, *_source)
