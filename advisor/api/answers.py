@@ -18,11 +18,11 @@ from ...agent.base.self_command import child_command
 from ...rules.base.errors import EXIT_DONE, EXIT_NOTHING, NothingToDo, SkuwiseError, UsageError, explained
 from ...rules.base.output import say
 from ...rules.base.sanitize import clean, quoted, suggest
-from .store import ITEMS_BYTES, ITEMS_MAX, Json, Stored, shorten, store
+from .store import ITEMS_MAX, PAGE_BYTES, Json, Stored, store
 
 GOALS = ("cash", "nodes", "capacity", "energy")
 IDLE_MIN_SECONDS, IDLE_MAX_SECONDS = 300.0, 3 * 86400.0
-# A scheduler acts on an answer about idleness: what it was told must still hold.
+# A scheduler acts on an answer about idleness: the data behind it must be new.
 _IDLE_OLDEST_SECONDS = 300.0
 # After a child failed, its error answers for so long.
 _FAILED_SECONDS = 30.0
@@ -69,7 +69,7 @@ class CommandOptions:
 class Answers:
     """Answers from documents, each made when it is first asked for; one older than `fresh_seconds` is made again while
     it still answers. A caller waits at most `patience_seconds` for one. `advice_file`: where another process writes the
-    advice, again within `advice_seconds`.
+    advice, again within `advice_seconds`. `page_bytes`: of an answer as JSON, at most.
 
     Every answer has `generated_at` of its document. All methods raise UsageError for what cannot be asked, NothingToDo
     for a name that there is not, NotReady, CommandError.
@@ -78,11 +78,11 @@ class Answers:
     def __init__(
         self, options: CommandOptions, *, patience_seconds: float = 45.0, fresh_seconds: float = 900.0,
         advice_file: Path | None = None, advice_seconds: float = 900.0, clock: Callable[[], float] = time.time,
-        run: Run | None = None,
+        page_bytes: int = PAGE_BYTES, run: Run | None = None,
     ) -> None:  # fmt: skip
         self._options, self._patience_seconds, self._fresh_seconds = options, patience_seconds, fresh_seconds
         self._advice_file, self._advice_seconds = advice_file, advice_seconds
-        self._clock, self._run = clock, run or self._run_child
+        self._clock, self._page_bytes, self._run = clock, page_bytes, run or self._run_child
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-answers-")
         self._numbers, self._lock = count(1), threading.Lock()
         # One child at a time in each: a scheduler's question does not wait for a plan.
@@ -110,7 +110,7 @@ class Answers:
         """The advice without its lists: `summary`, `source`, `window`, the first `notes`, and the number of items in
         each of `sections`."""
         advice = self._advice()
-        return _bounded(advice.head() | {"notes": advice.page("notes", limit=20)["notes"]})
+        return _bounded(advice, advice.head() | {"notes": advice.page("notes", limit=20)["notes"]})
 
     def section(self, name: str, *, after: str = "", limit: int = 50, **filters: str | None) -> Json:
         """A page of a list of the advice. `filters`: workload (id), rule, node, team, action."""
@@ -138,7 +138,7 @@ class Answers:
                 answer["findings"] = advice.related("findings", "id", item["findings"][:ITEMS_MAX])
                 answer["recommendations"] = [item]
         head = advice.head()
-        return _bounded({"generated_at": head["generated_at"], "window": head["window"], **answer})
+        return _bounded(advice, {"generated_at": head["generated_at"], "window": head["window"], **answer})
 
     def idle(self, target: str, longer_than_seconds: float) -> Json:
         """Whether a workload, a node or a GPU has been idle for so long; of data read at most 300 s ago."""
@@ -151,14 +151,14 @@ class Answers:
         nodes = [match for match in matches if match[1]["kind"] == "node"]
         _, answer = _single(target, idles, nodes or matches)
         answer = {name: part for name, part in answer.items() if name not in ("id", "kind", "name", "nodes", "jobs")}
-        head = idles.head()
-        return _bounded({"schema": "skuwise.idle/1", "generated_at": head["generated_at"], **answer, "target": target})
+        head = {"schema": "skuwise.idle/1", "generated_at": idles.head()["generated_at"]}
+        return _bounded(idles, {**head, **answer, "target": target})
 
     def job(self, id_: str) -> Json:
         """The card of a job; of one that ran several times that of the newest run."""
         cards = self._document("job", "--no-keep")
         _, card = _single(id_, cards, _newest_run(cards.find(id_, "cards")))
-        return _bounded(card)
+        return _bounded(cards, card)
 
     def incidents(self, *, after: str = "", limit: int = 50) -> Json:
         """A page of the open incidents, the most severe and expensive first."""
@@ -232,7 +232,7 @@ class Answers:
         path = Path(self._folder.name) / version
         written = self._advice_since(words, self._stored.get(words))
         if written is not None and self._advice_file is not None and self._clock() - written <= self._advice_seconds:
-            return store(self._advice_file, path, version, written)
+            return store(self._advice_file, path, version, written, self._page_bytes)
         made_at, options = self._clock(), self._options.of(words[0])
         output = path.with_suffix(".json")
         try:
@@ -240,7 +240,7 @@ class Answers:
                 status, errors = self._run((*words, *options, "--format", "json"), file)
             if status not in (EXIT_DONE, EXIT_NOTHING) or not output.stat().st_size:
                 raise _failure(words[0], status, errors)
-            return store(output, path, version, made_at)
+            return store(output, path, version, made_at, self._page_bytes)
         finally:
             output.unlink(missing_ok=True)
 
@@ -287,10 +287,10 @@ def _newest_run(matches: Sequence[tuple[str, Json]]) -> Sequence[tuple[str, Json
 
 
 def _head_or_page(stored: Stored, section: str | None, after: str, limit: int) -> Json:
-    return _bounded(stored.head()) if section is None else stored.page(section, after, limit)
+    return _bounded(stored, stored.head()) if section is None else stored.page(section, after, limit)
 
 
-def _bounded(answer: Json) -> Json:
+def _bounded(stored: Stored, answer: Json) -> Json:
     """The answer; one that is longer than a page is shortened, and says where."""
-    cut = shorten(answer, ITEMS_BYTES)
+    cut = stored.shorten(answer)
     return {**answer, "shortened": cut} if cut else answer

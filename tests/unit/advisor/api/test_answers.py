@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from skuwise.advisor.api.answers import Answers, CommandError, NotReady
-from skuwise.advisor.api.store import ITEMS_BYTES, StaleCursor, shorten
+from skuwise.advisor.api.store import PAGE_BYTES, StaleCursor, Stored
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.api_documents import PROMPT, Commands, advice, answering, idle, workload, write_json
 
@@ -45,12 +45,23 @@ def test_a_list_is_read_in_pages_and_nothing_is_left_out_or_changed() -> None:
         ("workloads", {"node": "n7"}, 1), ("workloads", {"team": "ml"}, 500), ("findings", {"team": "ml"}, 500),
         ("findings", {"workload": "w-0007aaaaaaaa"}, 1), ("findings", {"node": "bare", "rule": "idle"}, 1),
         ("findings", {"node": "bare", "team": "ml"}, 0), ("recommendations", {"rule": "idle"}, 0),
+        ("recommendations", {"node": "n7", "team": "ml"}, 1), ("recommendations", {"node": "bare"}, 0),
         ("workloads", {"node": "n7' OR 1=1 --"}, 0), ("workloads", {"team": None}, 1001),
     ],
 )  # fmt: skip
 def test_filters_leave_the_items_that_have_all_of_them(section: str, filters: dict[str, Any], count: int) -> None:
     with answering(Commands(advise=MANY)) as answers:
         assert len(every_page(answers, section, 200, **filters)) == count
+
+
+def test_findings_come_largest_first_after_those_that_jobs_wait_for() -> None:
+    document = advice(*map(workload, range(4)))
+    for finding, cost in zip(document["findings"], (None, 5.0, 7.0, 1.0, 2.0), strict=True):
+        finding["cost_usd"] = cost
+    document["findings"][3]["evidence"] = [{"metric": "waiting_gpus_that_fit", "value": 8.0}]
+    with answering(Commands(advise=document), page_bytes=5_000) as answers:
+        findings = every_page(answers, "findings", 2)
+    assert [finding["cost_usd"] for finding in findings] == [1.0, 7.0, 5.0, 2.0, None]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +201,9 @@ def test_an_item_larger_than_a_page_is_cut_and_says_where(value: dict[str, Any],
         pages.append(answers.section("workloads", after=pages[0]["page"]["next"]))
         assert [len(page["workloads"]) for page in pages] == ([1, 1] if fields else [2, 1])
         assert all(size(page) <= 100_000 for page in pages)
-    cut = shorten(whole)
+    cut = Stored(Path(), "1", 0.0).shorten(whole)
     assert [(entry["id"], entry["field"]) for entry in cut] == [("w-1", field) for field in fields]
-    assert size(whole) <= ITEMS_BYTES
+    assert size(whole) <= PAGE_BYTES
     for entry in cut:
         if entry["field"] in whole:
             assert entry["left_out"] + len(whole[entry["field"]]) == len(value[entry["field"]])
