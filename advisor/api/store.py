@@ -2,10 +2,11 @@
 
 import mmap
 import re
+import secrets
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +43,18 @@ class StaleCursor(UsageError):  # noqa: N818 - nothing failed
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document in the SQLite file `path`. `version`: a word that no other document has. `made_at`: Unix seconds, when
-    its telemetry began to be read. `page_bytes`: of a page or of a single answer, as JSON."""
+    """A document in SQLite. `version`: a word that no other document has. `made_at`: Unix seconds, when its telemetry
+    began to be read. `page_bytes`: of a page or of a single answer, as JSON."""
 
-    path: Path
-    version: str
+    db: sqlite3.Connection  # of a file without a name, which all threads read
     made_at: float
     page_bytes: int = PAGE_BYTES
+    version: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def head(self) -> Json:
         """The document without its lists; `sections` has the number of items of each."""
-        with closing(self._open()) as db:
-            parts = dict(db.execute("SELECT name, json FROM head"))
-            counts = dict(db.execute("SELECT section, count(*) FROM items GROUP BY section"))
+        parts = dict(self.db.execute("SELECT name, json FROM head"))
+        counts = dict(self.db.execute("SELECT section, count(*) FROM items GROUP BY section"))
         head = {name: msgspec.json.decode(part) for name, part in parts.items() if part is not None}
         return head | {"sections": {name: counts.get(name, 0) for name, part in parts.items() if part is None}}
 
@@ -69,21 +69,20 @@ class Stored:
             if value is not None:
                 where += " AND position IN (SELECT position FROM keys WHERE kind = ? AND value = ? AND section = ?)"
                 values += [kind, value, section]
-        with closing(self._open()) as db:
-            parts = dict(db.execute("SELECT name, json FROM head"))
-            if parts.get(section, b"") is not None:
-                names = ", ".join(name for name, part in parts.items() if part is None)
-                raise UsageError(f"Unknown section {quoted(section)}.", f"Use one of: {names}.")
-            (total,) = db.execute(f"SELECT count(*) FROM items WHERE {where}", values).fetchone()  # noqa: S608
-            sql = f"SELECT position, json FROM items WHERE {where} AND position > ? ORDER BY position LIMIT ?"  # noqa: S608
-            items, cut, last, size, is_more = list[Json](), list[Json](), 0, 0, False
-            for position, text in db.execute(sql, [*values, self._position(after), limit + 1]):
-                size += len(text) + 1
-                is_more = len(items) == limit or bool(items and size > self.page_bytes - _ENVELOPE_BYTES)
-                if is_more:
-                    break
-                items.append(msgspec.json.decode(text))
-                cut, last = self.shorten(items[-1]), position
+        parts = dict(self.db.execute("SELECT name, json FROM head"))
+        if parts.get(section, b"") is not None:
+            names = ", ".join(name for name, part in parts.items() if part is None)
+            raise UsageError(f"Unknown section {quoted(section)}.", f"Use one of: {names}.")
+        (total,) = self.db.execute(f"SELECT count(*) FROM items WHERE {where}", values).fetchone()  # noqa: S608
+        sql = f"SELECT position, json FROM items WHERE {where} AND position > ? ORDER BY position LIMIT ?"  # noqa: S608
+        items, cut, last, size, is_more = list[Json](), list[Json](), 0, 0, False
+        for position, text in self.db.execute(sql, [*values, self._position(after), limit + 1]):
+            size += len(text) + 1
+            is_more = len(items) == limit or bool(items and size > self.page_bytes - _ENVELOPE_BYTES)
+            if is_more:
+                break
+            items.append(msgspec.json.decode(text))
+            cut, last = self.shorten(items[-1]), position
         page = {"total": total, "next": f"{self.version}.{last}" if is_more else None, "shortened": cut}
         head = {name: msgspec.json.decode(parts[name]) for name in _ENVELOPE if name in parts}
         head.setdefault("generated_at", rfc3339(self.made_at))
@@ -127,15 +126,13 @@ class Stored:
 
     def names(self) -> list[str]:
         """Some names of items, for suggestions."""
-        with closing(self._open()) as db:
-            sql = "SELECT DISTINCT value FROM keys WHERE kind = 'name' LIMIT ?"
-            return [name for (name,) in db.execute(sql, [_CANDIDATES])]
+        sql = "SELECT DISTINCT value FROM keys WHERE kind = 'name' LIMIT ?"
+        return [name for (name,) in self.db.execute(sql, [_CANDIDATES])]
 
     def _selected(self, places: str, values: Sequence[object]) -> list[tuple[str, Json]]:
         """The items at the places that an SQL statement selects, with their sections."""
         sql = f"SELECT section, json FROM items JOIN ({places}) USING (section, position) ORDER BY 1, position LIMIT ?"  # noqa: S608
-        with closing(self._open()) as db:
-            return [(section, msgspec.json.decode(text)) for section, text in db.execute(sql, [*values, _CANDIDATES])]
+        return [(section, msgspec.json.decode(text)) for section, text in self.db.execute(sql, [*values, _CANDIDATES])]
 
     def _position(self, cursor: str) -> int:
         version, _, position = cursor.rpartition(".")
@@ -147,9 +144,6 @@ class Stored:
             raise StaleCursor("The list has changed since that page.", "Begin again with the first page.")
         return int(position)
 
-    def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{self.path.as_uri()}?mode=ro&immutable=1", uri=True)
-
 
 class _Size(msgspec.Struct):
     cost_usd: float | None = None
@@ -160,17 +154,19 @@ class _Size(msgspec.Struct):
         return all(part.get("metric") != _WAITED_FOR for part in self.evidence), -(self.cost_usd or 0.0)
 
 
-def store(document: Path, path: Path, version: str, made_at: float, page_bytes: int = PAGE_BYTES) -> Stored:
-    """Cut the JSON in `document` into a new file `path`. Raises StoreError for what is no JSON object."""
-    with document.open("rb") as file, closing(sqlite3.connect(path)) as db:
-        db.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_SCHEMA}")
-        # The parts are views of the file, whose text and values are never in memory as a whole.
+def store(document: Path, made_at: float, page_bytes: int = PAGE_BYTES) -> Stored:
+    """Cut the JSON in `document` into SQLite. Raises StoreError for what is no JSON object."""
+    with document.open("rb") as file, tempfile.NamedTemporaryFile(prefix="skuwise-answers-") as place:
         try:
             text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         except ValueError as error:  # of an empty file, too
             raise StoreError(f"{document} is not a JSON document: {error}.", "Make it again.") from error
+        # SQLite itself keeps threads apart (its default, "serialized"). The file has no name once it is open.
+        db = sqlite3.connect(place.name, check_same_thread=False)
+        db.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500; {_SCHEMA}")
         about: _About = {}
+        # The parts are views of the file, whose text and values are never in memory as a whole.
         for name, part in parts.items():
             if memoryview(part)[:1] != b"[":
                 db.execute("INSERT INTO head VALUES (?, ?)", [name, bytes(part)])
@@ -187,7 +183,7 @@ def store(document: Path, path: Path, version: str, made_at: float, page_bytes: 
                 db.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", keys)
         db.execute("CREATE INDEX keys_by_value ON keys (kind, value, section, position)")
         db.commit()
-    return Stored(path, version, made_at, page_bytes)
+    return Stored(db, made_at, page_bytes)
 
 
 def _long_parts(value: Any, place: str) -> Iterator[tuple[float, str, Any, Any]]:  # noqa: ANN401

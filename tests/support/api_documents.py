@@ -64,6 +64,7 @@ class Commands:
         if isinstance(document, str):
             return 1, f"reading telemetry ...\nskuwise: {document}\n".encode()
         output.write(json.dumps(document, indent=2).encode())
+        output.flush()
         return 0, b"reading telemetry ...\n"
 
 
