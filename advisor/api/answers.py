@@ -1,34 +1,34 @@
 """Answers to other programs: documents of skuwise's own commands, each made by a child process and read in pages."""
 
 import math
-import os
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
+from typing import IO
 
 from ...agent.base.self_command import child_command
 from ...rules.base.errors import EXIT_DONE, EXIT_NOTHING, NothingToDo, SkuwiseError, UsageError, explained
 from ...rules.base.output import say
 from ...rules.base.sanitize import clean, quoted, suggest
-from .store import ITEMS_BYTES, ITEMS_MAX, Json, Stored, shorten, store
+from .store import ITEMS_MAX, PAGE_BYTES, Json, Stored, store
 
 GOALS = ("cash", "nodes", "capacity", "energy")
 IDLE_MIN_SECONDS, IDLE_MAX_SECONDS = 300.0, 3 * 86400.0
-# A scheduler acts on an answer about idleness: what it was told must still hold.
+# A scheduler acts on an answer about idleness: the data behind it must be new.
 _IDLE_OLDEST_SECONDS = 300.0
 # After a child failed, its error answers for so long.
 _FAILED_SECONDS = 30.0
-_CHILDREN, _DOCUMENTS = 2, 16  # at once; kept
-_READ_SECONDS = 60.0
+_FRESH_SECONDS = 900.0
+_DOCUMENTS = 16  # kept
 FILTERS = ("workload", "rule", "node", "team", "action")
 _LISTED = 10
+# Runs a skuwise command that prints into a file: its exit status, and what it printed on stderr.
+Run = Callable[[Sequence[str], IO[bytes]], tuple[int, bytes]]
 
 
 class NotReady(SkuwiseError):  # noqa: N818 - nothing failed
@@ -62,50 +62,46 @@ class CommandOptions:
 
 
 class Answers:
-    """Answers from documents, each made when it is first asked for; one older than `fresh_seconds` is made again while
-    it still answers. A caller waits at most `patience_seconds` for one. `advice_file`: where another process writes the
-    advice, again within `advice_seconds`.
+    """Answers from documents, each made when it is first asked for; an older one is made again while it still answers.
+    A caller waits at most `patience_seconds` for one. `advice_file`: where another process writes the advice, again
+    within `advice_seconds`. `page_bytes`: of an answer as JSON, at most.
 
     Every answer has `generated_at` of its document. All methods raise UsageError for what cannot be asked, NothingToDo
     for a name that there is not, NotReady, CommandError.
     """
 
     def __init__(
-        self, options: CommandOptions, *, patience_seconds: float = 45.0, fresh_seconds: float = 900.0,
-        advice_file: Path | None = None, advice_seconds: float = 900.0, clock: Callable[[], float] = time.time,
-        command: Callable[..., Sequence[str]] = child_command,
+        self, options: CommandOptions, *, patience_seconds: float = 45.0, advice_file: Path | None = None,
+        advice_seconds: float = _FRESH_SECONDS, page_bytes: int = PAGE_BYTES, clock: Callable[[], float] = time.time,
+        run: Run | None = None,
     ) -> None:  # fmt: skip
-        self._options, self._patience_seconds, self._fresh_seconds = options, patience_seconds, fresh_seconds
-        self._advice_file, self._advice_seconds, self._clock, self._command = (
-            advice_file,
-            advice_seconds,
-            clock,
-            command,
-        )
-        self._folder = tempfile.TemporaryDirectory(prefix="skuwise-answers-")
-        self._numbers, self._lock = count(1), threading.Lock()
-        self._pool = ThreadPoolExecutor(_CHILDREN, "answers")
+        self._options, self._patience_seconds, self._page_bytes = options, patience_seconds, page_bytes
+        self._advice_file, self._advice_seconds = advice_file, advice_seconds
+        self._clock, self._run, self._lock = clock, run or self._run_child, threading.Lock()
+        # One child at a time in each: a scheduler's question does not wait for a plan.
+        self._slow, self._quick = ThreadPoolExecutor(1, "answers"), ThreadPoolExecutor(1, "quick-answers")
         self._stored: dict[tuple[str, ...], Stored] = {}
         self._running: dict[tuple[str, ...], Future[Stored]] = {}
         self._failed: dict[tuple[str, ...], float] = {}
-        self._replaced: dict[Path, float] = {}
         self._children: set[subprocess.Popen[bytes]] = set()
         self._is_closed = False
 
     def close(self) -> None:
-        """End the children, and remove the documents."""
+        """End the children."""
         self._is_closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        pools = (self._slow, self._quick)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         for child in [*self._children]:
             child.terminate()
-        self._pool.shutdown(wait=True)
-        self._folder.cleanup()
+        for pool in pools:
+            pool.shutdown()
 
     def summary(self) -> Json:
         """The advice without its lists: `summary`, `source`, `window`, the first `notes`, and the number of items in
         each of `sections`."""
         advice = self._advice()
-        return _bounded(advice.head() | {"notes": advice.page("notes", limit=20)["notes"]})
+        return _bounded(advice, advice.head() | {"notes": advice.page("notes", limit=20)["notes"]})
 
     def section(self, name: str, *, after: str = "", limit: int = 50, **filters: str | None) -> Json:
         """A page of a list of the advice. `filters`: workload (id), rule, node, team, action."""
@@ -119,21 +115,14 @@ class Answers:
         matches = advice.find(asked, "workloads", "findings", "recommendations")
         section, item = _single(asked, advice, _newest_run(matches))
         workload = item["id"] if section == "workloads" else item["workload"]
-        answer: Json = {"subject": section.removesuffix("s"), "id": item["id"], "workload": None}
-        for related in advice.related("workloads", "id", [workload]) if workload else ():
-            answer["workload"] = related
-        match section:
-            case "workloads":
-                answer["findings"] = advice.related("findings", "workload", [workload])
-                answer["recommendations"] = advice.related("recommendations", "workload", [workload])
-            case "findings":
-                answer["findings"] = [item]
-                answer["recommendations"] = advice.related("recommendations", "finding", [item["id"]])
-            case _:
-                answer["findings"] = advice.related("findings", "id", item["findings"][:ITEMS_MAX])
-                answer["recommendations"] = [item]
+        workloads = advice.related("workloads", "id", [workload]) if workload else []
+        keys = {"workloads": "workload", "findings": "finding", "recommendations": "id"}
+        of, values = keys[section], item["findings"][:ITEMS_MAX] if section == "recommendations" else [item["id"]]
+        answer: Json = {"subject": section.removesuffix("s"), "id": item["id"], "workload": next(iter(workloads), None)}
+        for name in ("findings", "recommendations"):
+            answer[name] = [item] if name == section else advice.related(name, of, values)
         head = advice.head()
-        return _bounded({"generated_at": head["generated_at"], "window": head["window"], **answer})
+        return _bounded(advice, {"generated_at": head["generated_at"], "window": head["window"], **answer})
 
     def idle(self, target: str, longer_than_seconds: float) -> Json:
         """Whether a workload, a node or a GPU has been idle for so long; of data read at most 300 s ago."""
@@ -146,14 +135,14 @@ class Answers:
         nodes = [match for match in matches if match[1]["kind"] == "node"]
         _, answer = _single(target, idles, nodes or matches)
         answer = {name: part for name, part in answer.items() if name not in ("id", "kind", "name", "nodes", "jobs")}
-        head = idles.head()
-        return _bounded({"schema": "skuwise.idle/1", "generated_at": head["generated_at"], **answer, "target": target})
+        head = {"schema": "skuwise.idle/1", "generated_at": idles.head()["generated_at"]}
+        return _bounded(idles, {**head, **answer, "target": target})
 
     def job(self, id_: str) -> Json:
         """The card of a job; of one that ran several times that of the newest run."""
         cards = self._document("job", "--no-keep")
         _, card = _single(id_, cards, _newest_run(cards.find(id_, "cards")))
-        return _bounded(card)
+        return _bounded(cards, card)
 
     def incidents(self, *, after: str = "", limit: int = 50) -> Json:
         """A page of the open incidents, the most severe and expensive first."""
@@ -171,18 +160,23 @@ class Answers:
         return _head_or_page(self._document("doctor"), section, after, limit)
 
     def _advice(self) -> Stored:
-        return self._document("advise", fresh_seconds=self._advice_seconds)
+        return self._document("advise", fresh_seconds=self._advice_seconds, file=self._advice_file)
 
-    def _document(self, *words: str, fresh_seconds: float | None = None, oldest_seconds: float = math.inf) -> Stored:
-        """The document of a command. `fresh_seconds` None: that of this program. Raises NotReady, CommandError."""
-        fresh_seconds = self._fresh_seconds if fresh_seconds is None else fresh_seconds
+    def _document(
+        self, *words: str, fresh_seconds: float = _FRESH_SECONDS, oldest_seconds: float = math.inf,
+        file: Path | None = None,
+    ) -> Stored:  # fmt: skip
+        """The document of a command; that in `file` where it is fresh. Raises NotReady, CommandError."""
         with self._lock:
             stored, running, now = self._stored.get(words), self._running.get(words), self._clock()
-            age = math.inf if stored is None else now - stored.made_at
+            made_at = -math.inf if stored is None else stored.made_at
+            written_at = file.stat().st_mtime if file is not None and file.exists() else -math.inf
             is_free = running is None or (running.done() and now - self._failed.get(words, -math.inf) > _FAILED_SECONDS)
-            if is_free and (age > fresh_seconds or self._advice_since(words, stored)):
-                running = self._running[words] = self._pool.submit(self._make, words)
-        if stored is not None and age <= oldest_seconds:
+            if is_free and (now - made_at > fresh_seconds or written_at > made_at):
+                pool = self._quick if words[0] in ("idle", "incidents") else self._slow
+                running = pool.submit(self._make, words, file if now - written_at <= fresh_seconds else None)
+                self._running[words] = running
+        if stored is not None and now - made_at <= oldest_seconds:
             return stored
         assert running is not None
         try:
@@ -193,63 +187,43 @@ class Answers:
             raise NotReady("The answer is being computed.", "Ask again in a minute.")
         return stored
 
-    def _advice_since(self, words: tuple[str, ...], stored: Stored | None) -> float | None:
-        """When the file of the advice was written (Unix seconds), where it is newer than what is stored."""
-        with suppress(OSError):
-            if self._advice_file is not None and words == ("advise",):
-                written = self._advice_file.stat().st_mtime
-                return written if stored is None or written > stored.made_at else None
-        return None
-
-    def _make(self, words: tuple[str, ...]) -> Stored:
+    def _make(self, words: tuple[str, ...], file: Path | None) -> Stored:
         try:
-            stored = self._read(words)
+            stored = self._read(words) if file is None else store(file, file.stat().st_mtime, self._page_bytes)
         except Exception as error:
             self._failed[words] = self._clock()
             say(f"no answers of {words[0]}: {clean(str(error))}")
             raise explained(error) or error from error
         with self._lock:
-            documents = {**self._stored, words: stored}
-            newest = sorted(documents, key=lambda key: documents[key].made_at)[-_DOCUMENTS:]
-            replaced = {*self._stored.values()} - {documents[key] for key in newest}
-            self._stored = {key: documents[key] for key in newest}
-            # An answer that began before may still read them.
-            self._replaced |= {document.path: self._clock() for document in replaced}
-            for path in [path for path, at in self._replaced.items() if self._clock() - at > _READ_SECONDS]:
-                path.unlink()
-                del self._replaced[path]
+            self._stored[words] = stored
+            for old in sorted(self._stored, key=lambda key: self._stored[key].made_at)[:-_DOCUMENTS]:
+                del self._stored[old], self._running[old]
         return stored
 
     def _read(self, words: tuple[str, ...]) -> Stored:
-        """The document of a command, of the advice that of the file where it is fresh."""
-        version = f"{next(self._numbers)}-{os.urandom(4).hex()}"
-        path = Path(self._folder.name) / version
-        written = self._advice_since(words, self._stored.get(words))
-        if written is not None and self._advice_file is not None and self._clock() - written <= self._advice_seconds:
-            return store(self._advice_file, path, version, written)
-        made_at, options = self._clock(), self._options.of(words[0])
-        output = path.with_suffix(".json")
-        try:
-            with output.open("wb") as file:
-                child = subprocess.Popen(  # noqa: S603 - our own command
-                    self._command("skuwise", words[0], *words[1:], *options, "--format", "json"),
-                    stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
-                )  # fmt: skip
-                self._children.add(child)
-                if self._is_closed:  # while it was started
-                    child.terminate()
-                _, errors = child.communicate()
-                self._children.discard(child)
-            if child.returncode not in (EXIT_DONE, EXIT_NOTHING) or not output.stat().st_size:
-                raise _failure(words[0], child.returncode, errors)
-            return store(output, path, version, made_at)
-        finally:
-            output.unlink(missing_ok=True)
+        made_at = self._clock()
+        with tempfile.NamedTemporaryFile(prefix="skuwise-answers-") as output:
+            options = self._options.of(words[0])
+            status, errors = self._run((*words, *options, "--format", "json"), output)
+            path = Path(output.name)
+            if status not in (EXIT_DONE, EXIT_NOTHING) or not path.stat().st_size:
+                raise _failure(words[0], status, errors)
+            return store(path, made_at, self._page_bytes)
+
+    def _run_child(self, words: Sequence[str], output: IO[bytes]) -> tuple[int, bytes]:
+        command = child_command("skuwise", *words)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE)  # noqa: S603
+        self._children.add(child)
+        if self._is_closed:  # while it was started
+            child.terminate()
+        _, errors = child.communicate()
+        self._children.discard(child)
+        return child.returncode, errors
 
 
 def _failure(name: str, status: int, errors: bytes) -> SkuwiseError:
     """The error of a command by what it printed; with exit status 3 there is nothing to answer from."""
-    _, mark, sentence = errors.decode("utf-8", "replace").rpartition("skuwise: ")
+    _, mark, sentence = f"\n{errors.decode('utf-8', 'replace')}".rpartition("\nskuwise: ")
     if not mark:
         sentence = f"'skuwise {name}' ended with status {status}."
     return NothingToDo(sentence.strip()) if status == EXIT_NOTHING else CommandError(sentence.strip())
@@ -279,10 +253,10 @@ def _newest_run(matches: Sequence[tuple[str, Json]]) -> Sequence[tuple[str, Json
 
 
 def _head_or_page(stored: Stored, section: str | None, after: str, limit: int) -> Json:
-    return _bounded(stored.head()) if section is None else stored.page(section, after, limit)
+    return _bounded(stored, stored.head()) if section is None else stored.page(section, after, limit)
 
 
-def _bounded(answer: Json) -> Json:
+def _bounded(stored: Stored, answer: Json) -> Json:
     """The answer; one that is longer than a page is shortened, and says where."""
-    cut = shorten(answer, ITEMS_BYTES)
+    cut = stored.shorten(answer)
     return {**answer, "shortened": cut} if cut else answer

@@ -87,7 +87,7 @@ def _authorize(token: bytes | None, headers: Mapping[str, str]) -> None:
         if scheme.lower() != "bearer" or not hmac.compare_digest(sent.strip().encode("utf-8", "replace"), token):
             raise HttpError(401, "No valid token.", "Send the header Authorization: Bearer TOKEN.")
         return
-    # A page of another site can reach this server by a name of its own that leads here (DNS rebinding).
+    # A page of another site can reach this server by a name that resolves to this machine (DNS rebinding).
     try:
         host = urlsplit(f"//{headers.get('Host') or ''}").hostname or ""
     except ValueError:

@@ -2,10 +2,11 @@
 
 import mmap
 import re
+import secrets
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from ..core.ids import PREFIX_MIN, Named, matching
 from ..core.timestamps import rfc3339
 
 Json = dict[str, Any]
+_About = dict[str, tuple[Sequence[str], Sequence[str]]]
 
 ITEMS_MAX = 200
-# Of the items of a page, or of a single answer, as JSON: a page has 100,000 at most.
-ITEMS_BYTES = 98_000
+PAGE_BYTES = 100_000
+# Of a page, for what is beside its items.
+_ENVELOPE_BYTES = 2_000
+# Sections that the advice has in no order: findings of GPUs that a job waits for first, then by cost.
+_LARGEST_FIRST, _WAITED_FOR = ("workloads", "findings"), "waiting_gpus_that_fit"
 _CANDIDATES = 500  # read for a name that many items share
 _MAP_KEYS = 64  # an object with more keys than any record has is a map, which may be cut
 _PART_CHARACTERS = 40  # of a text, which are cut as an item of a list is
@@ -38,18 +43,18 @@ class StaleCursor(UsageError):  # noqa: N818 - nothing failed
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document in the SQLite file `path`. `version`: a word that no other document has. `made_at`: Unix seconds, when
-    its telemetry began to be read."""
+    """A document in SQLite. `version`: a word that no other document has. `made_at`: Unix seconds, when its telemetry
+    began to be read. `page_bytes`: of a page or of a single answer, as JSON."""
 
-    path: Path
-    version: str
+    db: sqlite3.Connection  # of a file without a name, which all threads read
     made_at: float
+    page_bytes: int = PAGE_BYTES
+    version: str = field(default_factory=lambda: secrets.token_hex(4))
 
     def head(self) -> Json:
         """The document without its lists; `sections` has the number of items of each."""
-        with closing(self._open()) as db:
-            parts = dict(db.execute("SELECT name, json FROM head"))
-            counts = dict(db.execute("SELECT section, count(*) FROM items GROUP BY section"))
+        parts = dict(self.db.execute("SELECT name, json FROM head"))
+        counts = dict(self.db.execute("SELECT section, count(*) FROM items GROUP BY section"))
         head = {name: msgspec.json.decode(part) for name, part in parts.items() if part is not None}
         return head | {"sections": {name: counts.get(name, 0) for name, part in parts.items() if part is None}}
 
@@ -64,25 +69,38 @@ class Stored:
             if value is not None:
                 where += " AND position IN (SELECT position FROM keys WHERE kind = ? AND value = ? AND section = ?)"
                 values += [kind, value, section]
-        with closing(self._open()) as db:
-            parts = dict(db.execute("SELECT name, json FROM head"))
-            if parts.get(section, b"") is not None:
-                names = ", ".join(name for name, part in parts.items() if part is None)
-                raise UsageError(f"Unknown section {quoted(section)}.", f"Use one of: {names}.")
-            (total,) = db.execute(f"SELECT count(*) FROM items WHERE {where}", values).fetchone()  # noqa: S608
-            sql = f"SELECT position, json FROM items WHERE {where} AND position > ? ORDER BY position LIMIT ?"  # noqa: S608
-            items, cut, last, size, is_more = list[Json](), list[Json](), 0, 0, False
-            for position, text in db.execute(sql, [*values, self._position(after), limit + 1]):
-                size += len(text) + 1
-                is_more = len(items) == limit or bool(items and size > ITEMS_BYTES)
-                if is_more:
-                    break
-                items.append(msgspec.json.decode(text))
-                cut, last = shorten(items[-1]) if len(text) > ITEMS_BYTES else [], position
+        parts = dict(self.db.execute("SELECT name, json FROM head"))
+        if parts.get(section, b"") is not None:
+            names = ", ".join(name for name, part in parts.items() if part is None)
+            raise UsageError(f"Unknown section {quoted(section)}.", f"Use one of: {names}.")
+        (total,) = self.db.execute(f"SELECT count(*) FROM items WHERE {where}", values).fetchone()  # noqa: S608
+        sql = f"SELECT position, json FROM items WHERE {where} AND position > ? ORDER BY position LIMIT ?"  # noqa: S608
+        items, cut, last, size, is_more = list[Json](), list[Json](), 0, 0, False
+        for position, text in self.db.execute(sql, [*values, self._position(after), limit + 1]):
+            size += len(text) + 1
+            is_more = len(items) == limit or bool(items and size > self.page_bytes - _ENVELOPE_BYTES)
+            if is_more:
+                break
+            items.append(msgspec.json.decode(text))
+            cut, last = self.shorten(items[-1]), position
         page = {"total": total, "next": f"{self.version}.{last}" if is_more else None, "shortened": cut}
         head = {name: msgspec.json.decode(parts[name]) for name in _ENVELOPE if name in parts}
         head.setdefault("generated_at", rfc3339(self.made_at))
         return {**head, section: items, "page": page}
+
+    def shorten(self, value: Json) -> list[Json]:
+        """Halve the longest lists, maps and texts in an object until it fits a page. Returns for each the `id` of the
+        object, the `field` and how many items (of a text: characters) were `left_out`."""
+        left_out: dict[str, int] = {}
+        while len(msgspec.json.encode(value)) > self.page_bytes - _ENVELOPE_BYTES:
+            length, place, holder, key = max(_long_parts(value, ""), key=lambda part: part[0])
+            if not length:
+                break
+            part = holder[key]
+            kept = len(part) // 2
+            left_out[place] = left_out.get(place, 0) + len(part) - kept
+            holder[key] = dict(list(part.items())[:kept]) if isinstance(part, dict) else part[:kept]
+        return [{"id": value.get("id"), "field": field, "left_out": count} for field, count in left_out.items()]
 
     def related(self, section: str, kind: str, values: Sequence[str]) -> list[Json]:
         """The first items of a section that have one of `values` as their key of a kind."""
@@ -97,26 +115,24 @@ class Stored:
         # A number is a job's, and the beginning of no id.
         prefix = word if len(word) >= PREFIX_MIN and not word.isdecimal() else ""
         sql = (
-            "SELECT DISTINCT section, position FROM keys"
-            " WHERE kind IN ('id', 'job', 'name', 'node') AND value = ? OR kind = 'name' AND value = ?"
-            " OR kind IN ('id', 'digits') AND value >= ? AND value < ?"
+            f"SELECT DISTINCT section, position FROM keys WHERE section IN ({', '.join('?' * len(sections))})"  # noqa: S608
+            " AND (kind IN ('id', 'job', 'name', 'node') AND value = ? OR kind = 'name' AND value = ?"
+            " OR kind IN ('id', 'digits') AND value >= ? AND value < ?)"
         )
-        selected = self._selected(sql, [word, name, prefix, f"{prefix}\U0010ffff" if prefix else ""])
-        candidates = [(_named(section, item), (section, item)) for section, item in selected if section in sections]
+        selected = self._selected(sql, [*sections, word, name, prefix, f"{prefix}\U0010ffff" if prefix else ""])
+        candidates = [(_named(section, item), (section, item)) for section, item in selected]
         matches = matching(word, [entry for entry, _ in candidates])
         return [subject for entry, subject in candidates if any(entry is match for match in matches)]
 
     def names(self) -> list[str]:
         """Some names of items, for suggestions."""
-        with closing(self._open()) as db:
-            sql = "SELECT DISTINCT value FROM keys WHERE kind IN ('id', 'name', 'job') LIMIT ?"
-            return [name for (name,) in db.execute(sql, [_CANDIDATES])]
+        sql = "SELECT DISTINCT value FROM keys WHERE kind = 'name' LIMIT ?"
+        return [name for (name,) in self.db.execute(sql, [_CANDIDATES])]
 
     def _selected(self, places: str, values: Sequence[object]) -> list[tuple[str, Json]]:
         """The items at the places that an SQL statement selects, with their sections."""
         sql = f"SELECT section, json FROM items JOIN ({places}) USING (section, position) ORDER BY 1, position LIMIT ?"  # noqa: S608
-        with closing(self._open()) as db:
-            return [(section, msgspec.json.decode(text)) for section, text in db.execute(sql, [*values, _CANDIDATES])]
+        return [(section, msgspec.json.decode(text)) for section, text in self.db.execute(sql, [*values, _CANDIDATES])]
 
     def _position(self, cursor: str) -> int:
         version, _, position = cursor.rpartition(".")
@@ -128,49 +144,46 @@ class Stored:
             raise StaleCursor("The list has changed since that page.", "Begin again with the first page.")
         return int(position)
 
-    def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{self.path.as_uri()}?mode=ro&immutable=1", uri=True)
+
+class _Size(msgspec.Struct):
+    cost_usd: float | None = None
+    evidence: list[dict[str, Any]] = []
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        return all(part.get("metric") != _WAITED_FOR for part in self.evidence), -(self.cost_usd or 0.0)
 
 
-def store(document: Path, path: Path, version: str, made_at: float) -> Stored:
-    """Cut the JSON in `document` into a new file `path`. Raises StoreError for what is no JSON object."""
-    with document.open("rb") as file, closing(sqlite3.connect(path)) as db:
-        db.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_SCHEMA}")
-        # The parts are views of the file: neither its text nor its values are ever in memory as a whole.
+def store(document: Path, made_at: float, page_bytes: int = PAGE_BYTES) -> Stored:
+    """Cut the JSON in `document` into SQLite. Raises StoreError for what is no JSON object."""
+    with document.open("rb") as file, tempfile.NamedTemporaryFile(prefix="skuwise-answers-") as place:
         try:
             text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         except ValueError as error:  # of an empty file, too
             raise StoreError(f"{document} is not a JSON document: {error}.", "Make it again.") from error
-        teams: dict[str, str] = {}
+        # SQLite itself keeps threads apart (its default, "serialized"). The file has no name once it is open.
+        db = sqlite3.connect(place.name, check_same_thread=False)
+        db.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500; {_SCHEMA}")
+        about: _About = {}
+        # The parts are views of the file, whose text and values are never in memory as a whole.
         for name, part in parts.items():
             if memoryview(part)[:1] != b"[":
                 db.execute("INSERT INTO head VALUES (?, ?)", [name, bytes(part)])
                 continue
             db.execute("INSERT INTO head VALUES (?, NULL)", [name])
-            for position, text in enumerate(msgspec.json.decode(part, type=list[msgspec.Raw]), 1):
+            texts = msgspec.json.decode(part, type=list[msgspec.Raw])
+            if name in _LARGEST_FIRST:
+                sizes = msgspec.json.decode(part, type=list[_Size])
+                texts = [texts[n] for n in sorted(range(len(texts)), key=lambda n: sizes[n].order)]
+            for position, text in enumerate(texts, 1):
                 item = msgspec.json.decode(text)
                 db.execute("INSERT INTO items VALUES (?, ?, ?)", [name, position, msgspec.json.encode(item)])
-                keys = ((name, position, kind, value) for kind, value in _keys(name, item, teams))
+                keys = ((name, position, kind, value) for kind, value in _keys(name, item, about))
                 db.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", keys)
         db.execute("CREATE INDEX keys_by_value ON keys (kind, value, section, position)")
         db.commit()
-    return Stored(path, version, made_at)
-
-
-def shorten(value: Json, most_bytes: int = ITEMS_BYTES) -> list[Json]:
-    """Halve the longest lists, maps and texts in an object until its JSON has `most_bytes` at most. Returns for each
-    the `id` of the object, the `field` and how many items (of a text: characters) were `left_out`."""
-    left_out: dict[str, int] = {}
-    while len(msgspec.json.encode(value)) > most_bytes:
-        length, place, holder, key = max(_long_parts(value, ""), key=lambda part: part[0])
-        if not length:
-            break
-        part = holder[key]
-        kept = len(part) // 2
-        left_out[place] = left_out.get(place, 0) + len(part) - kept
-        holder[key] = dict(list(part.items())[:kept]) if isinstance(part, dict) else part[:kept]
-    return [{"id": value.get("id"), "field": field, "left_out": count} for field, count in left_out.items()]
+    return Stored(db, made_at, page_bytes)
 
 
 def _long_parts(value: Any, place: str) -> Iterator[tuple[float, str, Any, Any]]:  # noqa: ANN401
@@ -185,18 +198,21 @@ def _long_parts(value: Any, place: str) -> Iterator[tuple[float, str, Any, Any]]
             yield from _long_parts(part, name)
 
 
-def _keys(section: str, item: Any, teams: dict[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    """What an item can be found by. `teams`: of the workloads so far, by their ids; one of a workload is added."""
+def _keys(section: str, item: Any, about: _About) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    """What an item can be found by. `about`: teams and nodes of the workloads and findings so far, by their ids; those
+    of this item are added. An item without its own has those of its findings and its workload."""
     if not isinstance(item, dict):
         return
-    named, owner = _named(section, item), item.get("owner")
-    team = owner.get("team") if isinstance(owner, dict) else teams.get(str(item.get("workload")))
-    if section == "workloads" and team:
-        teams[named.id] = team
-    values = {kind: _texts(item.get(kind)) for kind in ("workload", "rule", "action")}
-    values |= {"id": (named.id,), "digits": (named.id.partition("-")[2],), "name": (named.name,), "team": _texts(team)}
-    values |= {"job": named.jobs, "node": (*_texts(item.get("nodes")), *_texts(item.get("node")))}
-    values |= {"finding": _texts(item.get("findings"))}
+    named, owner, values = _named(section, item), item.get("owner"), {}
+    for kind in ("workload", "rule", "action", "findings", "nodes", "node"):
+        values[kind] = _texts(item.get(kind))
+    parents = [about[id_] for id_ in (*values["findings"], *values["workload"]) if id_ in about]
+    teams = _texts(owner.get("team")) if isinstance(owner, dict) else [team for teams, _ in parents for team in teams]
+    nodes = (*values.pop("nodes"), *values["node"]) or [node for _, nodes in parents for node in nodes]
+    if section in ("workloads", "findings"):
+        about[named.id] = teams, nodes
+    values |= {"id": (named.id,), "digits": (named.id.partition("-")[2],), "name": (named.name,)}
+    values |= {"job": named.jobs, "team": teams, "node": nodes, "finding": values.pop("findings")}
     yield from ((kind, value) for kind, parts in values.items() for value in dict.fromkeys(parts) if value)
 
 

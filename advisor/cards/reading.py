@@ -24,7 +24,7 @@ from ..telemetry.job_table import job_names
 from ..telemetry.source import Databases, Source
 from ..telemetry.sqlite.database import database_files, open_database
 from ..telemetry.sqlite.reader import file_spans
-from .build import Earlier, Run, card_of, course_of, earlier_in, judged_at, workload_of
+from .build import Earlier, Run, card_of, course_of, earlier_in, frame_parts, judged_at, workload_of
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _NOTHING = "Use a Slurm job ID, a workload ID (w-...), a pod name, NAMESPACE/POD or a workload name."
@@ -184,7 +184,8 @@ class CardReading:
         frame = self._frame(self.source, self.since, self.until)
         reasoned = judged_at(self.now, frame, self.book)
         runs = {run.id: run for run in runs_in(frame)}
-        cards = (card_of(frame, reasoned, w, runs.get(w.id)) for w in reasoned.advice.workloads)
+        part_of = frame_parts(frame)
+        cards = (card_of(part_of(w), reasoned, w, runs.get(w.id)) for w in reasoned.advice.workloads)
         return CardsRead(tuple(filter(wanted, cards)), fleet_of(frame))
 
     def _frame(self, source: Source, since: float, until: float | None) -> Frame:

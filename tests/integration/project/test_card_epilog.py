@@ -96,6 +96,40 @@ def test_a_command_is_run_or_a_cluster_stopped_on_idle_answers_alone(
     assert bench.called("sky") == ([] if ends else ["sky stop --yes train"]) and done.returncode == ends
 
 
+# What the API answers: its status, its body, and how the script ends and what it prints then.
+OVER_HTTP = [
+    (200, '{"state":"idle","what":"a","reason":{"code":"idle"},"idle_since":"2026-11-24T09:00:00Z"}', 0, "idle: since"),
+    (200, '{"state":"busy","reason":{"code":"gpu-activity"},"last_work":"2026-11-24T09:00:00Z"}', 4, "busy: gpu-act"),
+    (200, '{"state":"unknown","reason":{"code":"data-stale"}}', 5, "not known: data-stale"),
+    (200, r'{"what":"\"state\":\"idle\"","state":"busy","reason":{"code":"x"}}', 4, "busy: x"),
+    (200, r'{"what":",\"state\":\"idle\""}', 1, ""), (404, '{"error":{}}', 3, ""), (503, '{"error":{}}', 1, ""),
+    (200, "", 1, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body", "ends", "words"), OVER_HTTP)
+def test_recipes_ask_a_server_where_its_address_is_set(
+    bench: Bench, tmp_path: Path, status: int, body: str, ends: int, words: str
+) -> None:
+    (tmp_path / "body").write_text(f"{body}\n{status}")
+    bench.program("curl", f"cat >>{tmp_path}/sent; cat {tmp_path}/body")
+    bench.program("dstack")
+    (tmp_path / "token").write_text("secret-token-0001")
+    over = {"SKUWISE_URL": "http://skuwise:9478/", "SKUWISE_TOKEN_FILE": str(tmp_path / "token")}
+    done = bench.run("recipes/idle-over-http.sh", "idle", "a/b $(x)", "--longer-than", "2h", **over)
+    assert (done.returncode, done.stdout[: len(words)]) == (ends, words), done.stderr
+    assert "http://skuwise:9478/v1/idle/%61%2f%62%20%24%28%78%29?longer_than=2h" in bench.calls.read_text()
+    assert "secret" not in bench.calls.read_text() and "Bearer secret-token-0001" in (tmp_path / "sent").read_text()
+    ends = 5 if ends == 3 else ends
+    done = bench.run("recipes/when-idle.sh", "4711", "2h", "--", "dstack", "stop", "-y", "run", **over)
+    assert done.returncode == ends and bench.called("dstack") == ([] if ends else ["dstack stop -y run"])
+    for script, program in (("dstack-stop.sh", "dstack stop -y run"), ("sky-autostop.sh", "sky stop --yes run")):
+        bench.program("sky")
+        bench.calls.write_text("")
+        assert bench.run(f"recipes/{script}", "--stop", "run", "2h", "n1", **over).returncode == ends
+        assert bench.called(program.split()[0]) == ([] if ends else [program])
+
+
 def test_the_report_of_slurm_lists_idle_jobs_and_cancels_nothing(bench: Bench) -> None:
     bench.program("squeue", "printf '%s\\n' '1 ann\n2 bob\n3 cy\n4 dee\n; reboot\n5 eve'")
     bench.program("scancel")

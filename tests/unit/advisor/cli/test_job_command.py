@@ -102,3 +102,7 @@ def test_lists_are_of_an_owner_and_know_what_is_kept(capsys) -> None:
         assert main(["job", "--user", "bob", *DB, "--format", form]) == 0
         assert "4712" in capsys.readouterr().out
     assert main(["job", "--user", "nobody", *DB]) == 3
+    assert main(["job", *DB, "--no-keep", "--format", "json"]) == 0
+    every = json.loads(capsys.readouterr().out)
+    assert (every["schema"], {card["job_id"] for card in every["cards"]}) == ("skuwise.cards/1", {"4711", "4712"})
+    assert main(["job"]) == main(["job", "4711", "--user", "ann", *DB]) == 2

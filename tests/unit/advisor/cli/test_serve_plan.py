@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
-from skuwise.advisor.cli.serve import Job, Schedule, ServeSettings, scheduled_jobs
+from skuwise.advisor.cli.serve import Job, Schedule, ServeSettings, scheduled_jobs, served_answers
 from skuwise.advisor.notify.routes import ReportSettings
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.agent.base.settings import Address
@@ -35,8 +35,7 @@ def test_what_is_run_and_when() -> None:
         "watch": "watch --once",
         "snapshot": "agent snapshot /copies --rollups-only --db /a.db",
         "slurm": "slurm import --output /jobs.txt",
-        "advice": 'advise --prometheus http://127.0.0.1:9090 --match cluster="eu" --no-ledger '
-        "--format json --output /advice.json",
+        "advice": 'advise --prometheus http://127.0.0.1:9090 --match cluster="eu" --format json --output /advice.json',
     }
     first = {name: job.trigger.get_next_fire_time(None, SUNDAY) for name, job in jobs.items()}
     assert first["report"] == datetime(2026, 11, 16, 6, tzinfo=UTC)
@@ -45,10 +44,32 @@ def test_what_is_run_and_when() -> None:
     # Advice of databases is made for the page alone; that of a server fetches its answers ahead, too.
     assert planned(SERVED, BY_FILE)["advice"].arguments[1:3] == ("--db", "/a.db")
     assert set(planned(ServeSettings(watch=False), BY_FILE)) == {"report"}
-    assert planned(ServeSettings(), BY_NAME)["advice"].arguments[-1] == "/dev/null"
+    assert planned(ServeSettings(), BY_NAME)["advice"].arguments[-3:] == ("--no-ledger", "--output", "/dev/null")
+    ruled = ReportSettings(db=(Path("/a.db"),), rules=Path("/rules"), prices=Path("/prices.yaml"))
+    assert planned(SERVED, ruled)["advice"].arguments[3:7] == ("--rules", "/rules", "--prices", "/prices.yaml")
     for settings, slurm in ((ServeSettings(), False), (SERVED, True)):
         with pytest.raises(UsageError):
             planned(settings, ReportSettings(), SlurmImportSettings(scheduled=slurm))
+
+
+@pytest.mark.parametrize(
+    ("host", "has_token", "report", "is_served"),
+    [
+        ("127.0.0.1", False, BY_FILE, True), ("localhost", False, BY_NAME, True), ("0.0.0.0", True, BY_FILE, True),
+        ("0.0.0.0", False, BY_FILE, False), ("10.0.0.7", False, BY_FILE, False),
+        ("127.0.0.1", True, ReportSettings(), False),
+    ],
+)  # fmt: skip
+def test_others_than_this_machine_need_a_token(tmp_path: Path, capsys, host, has_token, report, is_served) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    settings = ServeSettings(listen=Address(host, 9478), token_file=token if has_token else None)
+    served = served_answers(settings, report, tmp_path / "advice.json")
+    assert (served is not None) == is_served
+    assert ("serve.token_file" in capsys.readouterr().err) == (report is BY_FILE and not is_served)
+    if served is not None:
+        served[0].close()
 
 
 @pytest.fixture

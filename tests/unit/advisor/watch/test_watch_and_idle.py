@@ -20,6 +20,7 @@ from skuwise.advisor.watch.reading import holder_of, read_recent
 from skuwise.agent.base import clock
 from skuwise.rules.base.errors import NothingToDo, StoreError
 from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.schemas import validate
 from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
 
 # Loaded here: urllib3 binds a socket when it is first imported, which no unit test may.
@@ -95,6 +96,19 @@ def test_idle_answers_with_its_exit_status(target: str, status: int, state: str,
     assert (printed["idle_since"] is not None) == (state == "idle")
     assert main(["idle", target, *STEM]) == status
     assert capsys.readouterr().out.startswith(f"{state}: ")
+
+
+def test_idle_answers_for_each_target_as_for_it_alone(capsys) -> None:
+    assert main(["idle", "--each", *STEM, "--format", "json"]) == 0
+    every = json.loads(capsys.readouterr().out)
+    assert (every["schema"], every["longer_than_seconds"], len(every["answers"])) == ("skuwise.idles/1", 7200.0, 20)
+    assert [answer["kind"] for answer in every["answers"]] == ["workload"] * 2 + ["node"] * 2 + ["GPU"] * 16
+    for answer in every["answers"]:
+        main(["idle", answer["id"], *STEM, "--format", "json"])
+        alone = json.loads(capsys.readouterr().out) | {"target": answer["target"]}
+        validate(alone, "idle")
+        assert alone == {"schema": "skuwise.idle/1"} | {name: answer[name] for name in alone if name != "schema"}
+    assert main(["idle", "n1", "--each", *STEM, "--format", "json"]) == main(["idle", "--each", *STEM]) == 2
 
 
 @pytest.mark.parametrize(
