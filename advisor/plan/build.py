@@ -3,7 +3,7 @@ moves, it reads here, in `inputs` and `figures`."""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +18,21 @@ from ..recommend.constraints import GAP_MAX, NODES_SHARED
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
 from ..recommend.pricing import Price
+from ..recommend.waiting import Places, profile_of, shares
 from . import inputs
 from .inputs import EXCLUDED, pool_key, pool_of
-from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
+from .problem import (
+    NO_CHANGE,
+    RISKS,
+    FleetChange,
+    Hours,
+    PlanJobs,
+    PlanNode,
+    PlanOption,
+    PlanRequest,
+    PlanSeries,
+    Problem,
+)
 from .state import apart
 from .whatif import changed, unknown
 
@@ -117,9 +129,35 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetC
     for what, asked, names in (("team", request.only, known_teams), ("name", request.exclude, every)):
         for name in sorted(asked - names):
             raise unknown(what, name, names)
+    problem = _with_queue(problem, reasoned, continuing, unnamed.keys())
     problem, changes = changed(problem, change) if change != NO_CHANGE else (problem, ())
     wanted, reserve = reserve_of(problem, request)
     return Drafted(request, change, replace(problem, reserve=reserve), left, grid, crowded, wanted, changes)
+
+
+def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group], unnamed: Set[inputs.Gpu]) -> Problem:
+    """The problem with the jobs that wait and the GPUs at rest: those that nothing holds, and those of jobs. `unnamed`:
+    held by what no series accounts for. MIG instances are given to nobody."""
+    if problem.goal != "capacity" or reasoned.queue is None:
+        return problem
+    verdicts = reasoned.fleet.verdicts
+    places = Places(verdicts, reasoned.fleet.catalog)
+    resting = [gpu for gpu in verdicts.resting if gpu.parent_uuid is None and (gpu.node, gpu.gpu_uuid) not in unnamed]
+    jobs = {g.series_id: g for g in continuing if inputs.comes_and_goes(g)}
+    taken = {uuid for g in continuing if g.series_id not in jobs for uuid in g.gpus}
+    idle = Counter(gpu.node for gpu in resting if not gpu.held and gpu.gpu_uuid not in taken)
+    series = list(problem.series)
+    for k, s in enumerate(series):
+        runs = jobs[s.id].now if s.id in jobs else ()
+        mine = {uuid for w in runs if w.end > verdicts.window.end - inputs.LAST_SECONDS for uuid in w.gpus}
+        held = Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in mine)
+        series[k] = replace(s, resting=held) if held else s
+    turns = []
+    for group, count in reasoned.queue.turns:
+        fits = frozenset(name for name, gpus in places.of(group).items() if shares(group, gpus))
+        if fits and profile_of(group) is None:
+            turns.append(PlanJobs(group, count, fits))
+    return replace(problem, idle_gpus=idle, queue=tuple(turns), series=tuple(series))
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:

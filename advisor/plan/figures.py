@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.advice_types import Realisation, Recommendation
 from ..core.coded_text import CodedText, coded
-from ..core.formatting import counted
+from ..core.formatting import counted, listed
 from ..core.frame import Frame
 from ..pipeline import Reasoned
 from ..recommend.prediction import percentiles
@@ -19,6 +19,7 @@ from .build import Drafted, draft
 from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, PlanOption, PlanRequest, Problem
 from .result import CashDate, NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReservedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
+from .starts import place, starts_of
 from .state import HOURS_PER_MONTH, MONTH_SECONDS, UNITS, State, month_usd, node_worth
 from .steps import sequence
 
@@ -97,10 +98,10 @@ _NOTHING: Mapping[Goal, str] = {
 
 
 def left_out(
-    reasoned: Reasoned, drafted: Drafted, after: State, steps: Sequence[PlanStep]
+    reasoned: Reasoned, drafted: Drafted, after: State, steps: Sequence[PlanStep], awaited: Set[str] = frozenset()
 ) -> tuple[tuple[ReservedNode, ...], tuple[NotInPlan, ...]]:
     """Recommendations that are no part of the plan: nodes that it keeps in reserve, and the rest, each with what
-    `advise` counts of it as recoverable."""
+    `advise` counts of it as recoverable. `awaited`: nodes that are kept for waiting jobs alone."""
     problem, recoverable = drafted.problem, recoverable_of(reasoned)
     chosen, touched = {o.id for o in after.chosen.values()}, _touched(steps)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in after.kept}
@@ -126,6 +127,8 @@ def left_out(
                 gone, alike = gone.difference(names), alike - given
                 continue
             why = _why_kept(after, names, {node.node for node in reserve})
+            if not awaited.isdisjoint(names):
+                why = coded("plan-jobs-start", "jobs that wait for GPUs start on {nodes}", nodes=listed(sorted(names)))
             if usd is not None and why.code == "plan-reserve":
                 reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
                 continue
@@ -209,14 +212,17 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
     problem, advice, request, change = drafted.problem, reasoned.advice, drafted.request, drafted.change
     names = {w.id: w.name for w in advice.workloads}
-    order, absent, steps = sequence(problem, layout), {n.name for n in problem.nodes if n.extra is not None}, []
+    placed = place(problem, layout)
+    given = {name for p in placed for name in p.gpus}
+    order = sequence(problem, replace(layout, kept=layout.kept | given))
+    absent, steps = {n.name for n in problem.nodes if n.extra is not None}, []
     for step in order:
         # A node that is not there is no place to come from.
         moves = [replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
                  for m in step.moves]  # fmt: skip
         steps.append(replace(step, moves=tuple(moves)))
     # What was added stays: it is no part of what can be given back.
-    kept = layout.kept | {n.name for n in problem.nodes if n.extra == "added"}
+    kept = layout.kept | given | {n.name for n in problem.nodes if n.extra == "added"}
     before, after = State(problem), State(problem).set(layout.chosen, layout.places, kept)
     # Figures of the goal, where nodes that are not there cost what they would as part of the fleet.
     extra = sum(node_worth(n, problem) for n in problem.nodes if n.extra is not None)
@@ -231,7 +237,7 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         how = "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour else how
         returned.append(ReturnedNode(*_about(n), how, date, emptied.get(n.name), n.drains))
     returned.sort(key=lambda node: (node.available_from or "", node.step or 0, node.name))
-    reserve, not_in_plan = left_out(reasoned, drafted, after, order)
+    reserve, not_in_plan = left_out(reasoned, drafted, after, order, given - layout.kept)
     # Recommendations that move nothing, of work that stays where it is: they are predictions for it there.
     gone = {s.workload for s in problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
     in_place = [r for r in reasoned.options if (why := drafted.left_out.get(r.id)) and why.code == "plan-in-place"]
@@ -250,7 +256,7 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         pools=pool_plans(after, drafted), returned=tuple(returned),
         rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in kept),
         missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in kept),
-        steps=tuple(steps),
+        steps=tuple(steps), starts=starts_of(problem, layout, order, placed), waiting=advice.summary.waiting,
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
         not_in_plan=not_in_plan,

@@ -21,11 +21,15 @@ The rules that every layout keeps (the search, the model and the checker of the 
     pool for each `node_gpus` of their GPUs.
 12. Usable reserve: a pool with a reserve that is not left keeps one node, not held, with as many free GPUs as its
     largest unit on one node has today, or at most as one node has free today. None where nodes are to buy or missing.
+13. Starts: jobs of `queue` take in turns GPUs of today's nodes that are not held: those of `idle_gpus`, those of units
+    that go and of jobs that are released, less those of units that come. Each GPU once, each job whole on nodes of one
+    pool; kept nodes keep the reserve, and that of rule 12. Where tenants are kept apart, starts keep to it.
 
 Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for down to what the fleet can carry.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +40,7 @@ import numpy.typing as npt
 
 from ..core.advice_types import COUNTED_RISKS, Risk
 from ..core.coded_text import CodedText
+from ..core.waiting_types import WaitingJobs
 
 Goal = Literal["cash", "nodes", "capacity", "energy"]
 GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
@@ -160,7 +165,8 @@ class PlanSeries:
     `demand`: GPUs that it needs in each hour of the window, at its headroom (of jobs: that they held); of jobs
     `whole_nodes` are whole nodes held in each hour. Jobs have no units: where they run is the scheduler's decision.
     `apart`: replicas of it that one node may hold. `tenant`: who must be alone on a node where tenants are kept apart.
-    `untouchable`: why nothing of it may change; None: it may."""
+    `untouchable`: why nothing of it may change; None: it may. `resting`: of jobs, GPUs at rest that they hold now, by
+    node."""
 
     id: str
     name: str
@@ -175,6 +181,7 @@ class PlanSeries:
     apart: int = 1
     untouchable: CodedText | None = None
     workload: str | None = None
+    resting: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def gpu_count(self) -> int:
@@ -222,11 +229,32 @@ class PlanOption:
         return f"{self.id}#{index}"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanJobs:
+    """So many jobs of a group that wait for GPUs, in their turn. `fits`: nodes that could take one if nothing else were
+    there."""
+
+    group: WaitingJobs
+    jobs: int
+    fits: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """GPUs that jobs wait for which fit the same nodes. `within`: places of the demands of some of these nodes."""
+
+    nodes: frozenset[str]
+    gpus: int
+    reserve: int
+    within: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Problem:
     """`reserve`: pool -> GPUs to be kept free for failures. `now`: Unix seconds. `max_moves`: workloads that may be
     touched; None: any. `fixed_gpus`: node -> GPUs held by what no series accounts for. `tenants_apart`: one tenant a
-    node."""
+    node. `idle_gpus`: node -> GPUs at rest that nothing holds; `queue`: jobs in the order in which they began to wait;
+    both of goal capacity."""
 
     nodes: tuple[PlanNode, ...]
     series: tuple[PlanSeries, ...]
@@ -237,6 +265,24 @@ class Problem:
     max_moves: int | None = None
     fixed_gpus: Mapping[str, int] = field(default_factory=dict)
     tenants_apart: bool = False
+    idle_gpus: Mapping[str, int] = field(default_factory=dict)
+    queue: tuple[PlanJobs, ...] = ()
+
+    @cached_property
+    def demands(self) -> tuple[Demand, ...]:
+        """The queue by the nodes that fit, those of few nodes first."""
+        wanted = Counter[frozenset[str]]()
+        for jobs in self.queue:
+            wanted[jobs.fits] += math.ceil(jobs.jobs * jobs.group.gpus_each)
+        sets = sorted((nodes for nodes in wanted if nodes), key=lambda nodes: (len(nodes), sorted(nodes)))
+        demands: list[Demand] = []
+        for nodes in sets:
+            inner = [k for k, demand in enumerate(demands) if demand.nodes < nodes]
+            nested = {k for other in inner for k in demands[other].within}
+            reserve = sum(self.reserve.get(pool, 0) for pool in {self.by_node[name].pool for name in nodes})
+            gpus = min(wanted[nodes], sum(self.by_node[name].gpus for name in nodes))
+            demands.append(Demand(nodes, gpus, reserve, tuple(k for k in inner if k not in nested)))
+        return tuple(demands)
 
     @cached_property
     def by_node(self) -> Mapping[str, PlanNode]:

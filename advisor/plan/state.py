@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.worth import HOURS_PER_MONTH
-from .problem import Goal, PlanNode, PlanOption, PlanSeries, Problem
+from .problem import Demand, Goal, PlanNode, PlanOption, PlanSeries, Problem
 
 MONTH_SECONDS = HOURS_PER_MONTH * 3600
 # How far cash counts.
@@ -20,6 +20,8 @@ MOVE_USD, MOVE_SHARE = 50.0, 0.02
 # A whole node can be given away or take a large job: among layouts with as many free GPUs it is the better one.
 WHOLE_SHARE = 0.1
 UNITS = {"cash": "USD/month", "nodes": "nodes", "capacity": "GPUs", "energy": "kWh/month"}
+# A GPU that a waiting job can have outweighs so many that nobody waits for.
+SERVED = 100
 # The solver counts in integers: hundredths of the goal's unit.
 SCALE = 100
 # What any node is worth at least, so that an empty one comes back though it brings no cash, and one without jobs first.
@@ -85,6 +87,18 @@ class Worth:
             # as much, the one with fewer changes.
             restarts = o.started or int(series.jobs and o.pool not in (None, series.pool))
             self.option[o.id] = round(option_worth(o, problem) * SCALE) - restarts * self.move(o.gpus_each) - 1
+        self.served_today = 0
+        self.served_today = self.served(State(problem)) if problem.demands else 0
+
+    def served(self, state: State) -> int:
+        """GPUs more than today that waiting jobs could have, by the types of nodes that they fit: jobs are not yet
+        placed."""
+        served: list[int] = []
+        free = {n.name: state.startable(n.name) for n in self.problem.nodes} if self.problem.demands else {}
+        for demand in self.problem.demands:
+            wanted = demand.gpus + sum(served[k] for k in demand.within)
+            served.append(min(wanted, sum(map(free.__getitem__, demand.nodes)) - demand.reserve))
+        return sum(served[k] for k in outermost(self.problem.demands)) - self.served_today
 
     def move(self, gpus: int) -> int:
         return round(move_cost(self.problem, max(gpus, 1)) * SCALE)
@@ -94,8 +108,14 @@ class Worth:
         nodes = self.problem.nodes
         total = sum(-self.node[n.name] for n in nodes if n.rented and n.name in state.kept)
         total += sum(self.node[n.name] for n in nodes if not n.rented and n.name not in state.kept)
-        total += sum(self.option[o.id] for o in state.chosen.values())
+        total += sum(self.option[o.id] for o in state.chosen.values()) + SERVED * SCALE * self.served(state)
         return total - sum(self.move(state.kind[unit].gpus) for unit in state.moved())
+
+
+def outermost(demands: Sequence[Demand]) -> list[int]:
+    """The places of demands that no other includes."""
+    inner = {k for demand in demands for k in demand.within}
+    return [k for k in range(len(demands)) if k not in inner]
 
 
 UNLIMITED = 10**12
@@ -221,6 +241,7 @@ class State:
         self._log: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
         for unit, node in self.home.items():
             self.place(unit, node)
+        self.begun = {name: room.gpus for name, room in self.rooms.items()}
         for room in self.rooms.values():
             room.crowd_today, room.full = dict(room.crowd), not room.within(problem.tenants_apart)
         # GPUs that one node keeps free for the largest replica, in a pool with a reserve.
@@ -291,6 +312,15 @@ class State:
         return [unit for unit, node in self.at.items() if self.home.get(unit, node) != node]
 
     # Rules
+
+    def startable(self, name: str) -> int:
+        """GPUs of a node that waiting jobs could have (rule 13); negative: units that came took more than was idle."""
+        node, problem = self.rooms[name].node, self.problem
+        if node.held is not None or not node.is_today:
+            return 0
+        gone = (problem.by_series[key].resting for key, o in self.chosen.items() if o.pool is None)
+        released = sum(resting.get(name, 0) for resting in gone)
+        return problem.idle_gpus.get(name, 0) + self.begun[name] - self.rooms[name].gpus + released
 
     def _kept(self, pool: str) -> list[Room]:
         return [self.rooms[n.name] for n in self.problem.pools[pool] if n.name in self.kept]

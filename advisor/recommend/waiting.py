@@ -1,0 +1,202 @@
+"""The queue: jobs that wait for GPUs in groups that are alike, which GPUs they could use, and the findings that these
+would serve."""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...rules.catalog.loader import Catalog
+from ...rules.catalog.types import COMPUTE_SLICES
+from ..classify.types import Verdicts
+from ..core.advice_types import Evidence, Finding
+from ..core.coded_text import CodedText, coded
+from ..core.frame import Frame
+from ..core.ids import stable_id
+from ..core.scalars import known, records, text
+from ..core.verdict_types import Owner
+from ..core.waiting_types import WAITING_METRIC, Waiting, WaitingJobs
+
+_ALIKE = [
+    "scheduler", "cluster", "namespace", "user", "account", "partition", "gpus", "nodes", "gpu_type", "blocked",
+]  # fmt: skip
+# Groups of an advice at most, those that wait longest: a queue of 50,000 jobs of 300 users may have more.
+GROUPS_MAX = 1000
+_IDS = 5
+HOUR_SECONDS = 3600.0
+# What a job waits for that no free GPU starts (the codes of `telemetry/waiting.py`).
+_BLOCKED = {
+    "dependency": "it waits for other jobs",
+    "held": "it is held by a person or a scheduling gate",
+    "begin-time": "it may not start before a set time",
+    "limit": "a limit of its account, QOS or array is reached",
+    "nodes": "the nodes that it names are not available",
+    "partition": "its partition does not start it",
+    "licenses": "it waits for licenses",
+    "storage": "it waits for storage",
+}
+_PROFILE = re.compile(r"[1-7]g\.[0-9]+gb")
+_UNUSED = ("idle", "held-idle")
+_SCHEDULERS = ("slurm", "kubernetes")
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Jobs that want GPUs and have not begun. `total`: of all of them. `groups`: those that wait for GPUs first, then
+    by how long the first of them waits. `turns`: group and jobs of those that wait for GPUs, in the order in which they
+    began to wait. `notes`: of groups beyond `GROUPS_MAX`."""
+
+    total: Waiting
+    groups: tuple[WaitingJobs, ...] = ()
+    turns: tuple[tuple[WaitingJobs, int], ...] = ()
+    notes: tuple[CodedText, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[WaitingJobs, ...]:
+        """The groups that wait for GPUs."""
+        return tuple(group for group in self.groups if group.blocked_by is None)
+
+
+def queue_of(frame: Frame) -> Queue | None:
+    """The queue of a frame; None: none is known."""
+    if frame.waiting_at is None:
+        return None
+    table = frame.waiting.astype({"jobs": int, "gpus": float, "since": float})
+    rows = table.assign(other=table["blocked"].notna())
+    rows = rows.sort_values(["other", "since", "id"], kind="stable", ignore_index=True)
+    ready, blocked = rows[~rows["other"]], rows[rows["other"]]
+    total = Waiting(
+        as_of=frame.waiting_at, jobs=int(ready["jobs"].sum()), gpus=float((ready["jobs"] * ready["gpus"]).sum()),
+        since=known(ready["since"].min()), other_jobs=int(blocked["jobs"].sum()),
+    )  # fmt: skip
+    rows["group"] = rows.groupby(_ALIKE, sort=False, dropna=False).ngroup()
+    listed = rows[rows["group"] < GROUPS_MAX]
+    groups = [_group(records(same)) for _, same in listed.groupby("group", sort=True)]
+    turns: list[tuple[WaitingJobs, int]] = []
+    for n, jobs in listed.loc[~listed["other"], ["group", "jobs"]].itertuples(index=False, name=None):
+        # Those that follow one another take their turn together.
+        together = turns.pop()[1] if turns and turns[-1][0] is groups[n] else 0
+        turns.append((groups[n], jobs + together))
+    notes = ()
+    if left := int(rows["jobs"].sum() - listed["jobs"].sum()):
+        text = "{jobs} waiting jobs are counted and not listed: their groups began to wait after {groups} others."
+        notes = (coded("waiting-jobs-not-listed", text, jobs=left, groups=GROUPS_MAX),)
+    return Queue(total, tuple(groups), tuple(turns), notes)
+
+
+def _group(rows: Sequence[Mapping[str, object]]) -> WaitingJobs:
+    first, since = rows[0], known(float(rows[0]["since"]))  # type: ignore[arg-type]
+    about = {name: text(first[name]) for name in (*_ALIKE[:6], "gpu_type", "blocked", "name", "reason", "id")}
+    nodes, code = known(float(first["nodes"])), about["blocked"]  # type: ignore[arg-type]
+    ids = (
+        f"{row['namespace']}/{row['name']}" if about["scheduler"] == "kubernetes" else str(row["id"])
+        for row in rows[:_IDS]
+    )
+    return WaitingJobs(
+        id=stable_id("q", *(first[name] for name in _ALIKE)), scheduler=about["scheduler"],  # type: ignore[arg-type]
+        cluster=about["cluster"], name=about["name"] or about["id"] or "",
+        owner=Owner(None, about["user"], about["account"], about["namespace"]), partition=about["partition"],
+        jobs=sum(int(row["jobs"]) for row in rows), gpus_each=float(first["gpus"]),  # type: ignore[arg-type]
+        nodes_each=None if nodes is None else int(nodes), gpu_type=about["gpu_type"], ids=tuple(ids), since=since,
+        reason=about["reason"],
+        blocked_by=coded(code, _BLOCKED.get(code, "its scheduler has another reason")) if code else None,
+    )  # fmt: skip
+
+
+def idle_gpus(verdicts: Verdicts) -> float | None:
+    """GPUs at rest in the newest hour, MIG instances by their part; None: no GPU was observed then."""
+    begin = verdicts.window.end - HOUR_SECONDS
+    seen = any(gpu.last_ts > begin for node in verdicts.inventory.nodes.values() for gpu in node.gpus)
+    return round(sum(gpu.part for gpu in verdicts.resting), 3) if seen else None
+
+
+class Places:
+    """Where waiting jobs could run: nodes with GPUs of the type asked for, at the place and under the scheduler that is
+    asked. The work that ran on a node shows its scheduler and partitions; a node without any counts for all."""
+
+    def __init__(self, verdicts: Verdicts, catalog: Catalog) -> None:
+        self._nodes, self._clusters = verdicts.nodes, {node.cluster for node in verdicts.nodes}
+        self._catalog, self._known = catalog, dict[object, Mapping[str, int]]()
+        self._lines: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
+        for w in verdicts.workloads:
+            scheduler, partition = w.scheduled.name, w.scheduled.partition
+            for node in w.nodes if scheduler in _SCHEDULERS else ():
+                self._lines[node] |= {(scheduler, None), (scheduler, partition)}
+
+    def of(self, group: WaitingJobs) -> Mapping[str, int]:
+        """The nodes that could take jobs of a group if nothing else were there, with their GPUs."""
+        # A job may name several partitions (man sbatch, --partition); a queue of Kubernetes is no place.
+        partitions = (group.partition or "").split(",") if group.scheduler == "slurm" else [""]
+        asked = {(group.scheduler, partition or None) for partition in partitions}
+        key = group.cluster, group.gpu_type, frozenset(asked)
+        if key not in self._known:
+            words = _type_patterns(group.gpu_type)
+            self._known[key] = {
+                n.node: n.gpu_count for n in self._nodes
+                if (group.cluster not in self._clusters or n.cluster == group.cluster)
+                and (n.node not in self._lines or asked & self._lines[n.node])
+                and all(word.search(self._names(n.gpu_sku, n.gpu_name)) for word in words)
+            }  # fmt: skip
+        return self._known[key]
+
+    def _names(self, sku: str | None, name: str | None) -> str:
+        gpu = self._catalog.gpu(sku) if sku else None
+        return " ".join(filter(None, (sku, name, *(gpu.aliases if gpu is not None else ())))).lower()
+
+
+def profile_of(group: WaitingJobs) -> str | None:
+    """The MIG profile that a group asks for (``1g.10gb``); None: whole GPUs."""
+    match = _PROFILE.search((group.gpu_type or "").lower())
+    return match[0] if match else None
+
+
+def _type_patterns(gpu_type: str | None) -> list[re.Pattern[str]]:
+    """What the names of a GPU that was asked for as ``a100_80gb`` or ``rtx2080ti`` contain: each word whole, with any
+    separators within it. A type of Slurm is a part of the driver's name (man gres.conf, Type)."""
+    words = re.split(r"[^a-z0-9]+", _PROFILE.sub("", (gpu_type or "").lower()))
+    runs = ([*re.findall(r"[a-z]+|[0-9]+", word)] for word in words if word not in ("", "nvidia", "gpu"))
+    return [re.compile(rf"(?<![a-z0-9]){'[^a-z0-9]*'.join(run)}(?![a-z0-9])") for run in runs]
+
+
+def shares(group: WaitingJobs, node_gpus: int) -> list[int]:
+    """GPUs, or instances of its MIG profile, that a job takes of each of its nodes, the most first: of as many nodes
+    as it asks for, else of as few as hold it. Empty: nodes of so many GPUs do not hold it."""
+    profile = profile_of(group)
+    slices = int(profile[0]) if profile else COMPUTE_SLICES
+    gpus, most = math.ceil(group.gpus_each * COMPUTE_SLICES / slices - 1e-3), node_gpus * (COMPUTE_SLICES // slices)
+    count = group.nodes_each or math.ceil(gpus / max(most, 1))
+    fits = count > 0 and math.ceil(gpus / count) <= most
+    return [gpus // count + (k < gpus % count) for k in range(count)] if fits else []
+
+
+def with_waiting(findings: Sequence[Finding], verdicts: Verdicts, queue: Queue, catalog: Catalog) -> list[Finding]:
+    """The findings with how many GPUs waiting jobs want that those at rest could serve (`WAITING_METRIC`), those that
+    serve some first. To serve a job, what is free of a node and what the finding holds there are enough for its share,
+    on as many nodes as it asks for."""
+    kinds: dict[tuple[str, str], tuple[str, str | None]] = {}  # GPU or instance -> its node and MIG profile
+    free, held = Counter[tuple[str, str | None]](), set[tuple[str, str]]()
+    for gpu in verdicts.resting:
+        key = gpu.node, gpu.gpu_uuid
+        kinds[key] = gpu.node, gpu.profile if gpu.parent_uuid else None
+        free[kinds[key]] += not gpu.held
+        held |= {key} if gpu.held else set()
+    # Node and MIG profile -> finding -> GPUs or instances that would be free there.
+    offers: dict[tuple[str, str | None], dict[str, int]] = defaultdict(dict)
+    for f in findings:
+        mine = [key for node in f.nodes for uuid in f.gpus if (key := (node, uuid)) in kinds]
+        more = Counter(kinds[key] for key in mine if key in held)
+        for kind in {kinds[key] for key in mine} if f.rule in _UNUSED else ():
+            offers[kind][f.id] = free[kind] + more[kind]
+    places, served = Places(verdicts, catalog), Counter[str]()
+    for group in queue.waiting if offers else ():
+        nodes, profile, able = places.of(group), profile_of(group), dict[str, tuple[int, set[str]]]()
+        for (node, kind), gpus in offers.items():
+            parts = shares(group, nodes[node]) if node in nodes and kind == profile else []
+            if parts and (ids := {id_ for id_, count in gpus.items() if count >= parts[0]}):
+                able[node] = len(parts), ids
+        for id_ in set[str]().union(*(ids for count, ids in able.values() if len(able) >= count)):
+            served[id_] += group.jobs * group.gpus_each  # type: ignore[assignment]
+    wanted = {id_: Evidence(WAITING_METRIC, round(gpus, 3), None, "GPUs") for id_, gpus in served.items()}
+    out = [replace(f, evidence=(*f.evidence, wanted[f.id])) if f.id in wanted else f for f in findings]
+    return sorted(out, key=lambda f: f.id not in wanted)
