@@ -55,8 +55,9 @@ def _day_free(n: PlanNode, problem: Problem) -> str | None:
     return datetime.fromtimestamp(n.bound_until, UTC).date().isoformat()
 
 
-def pool_plans(after: State, drafted: Drafted) -> tuple[PoolPlan, ...]:
-    """The fleet by pool, the largest first: today, after a plan, and how far what is left carries."""
+def pool_plans(after: State, drafted: Drafted, starting: Mapping[str, int]) -> tuple[PoolPlan, ...]:
+    """The fleet by pool, the largest first: today, after a plan, and how far what is left carries. `starting`: pool ->
+    GPUs that waiting jobs get, which are no reserve."""
     problem, growth, out = after.problem, drafted.change.growth_per_month, []
     for pool, members in problem.pools.items():
         today, kept = [n for n in members if n.is_today], [n for n in members if n.name in after.kept]
@@ -76,7 +77,7 @@ def pool_plans(after: State, drafted: Drafted) -> tuple[PoolPlan, ...]:
                 gpus_today=sum(n.gpus for n in today), gpus_after=room,
                 gpus_needed_today=float(problem.needs[pool][0].max()), gpus_needed=float(peak),
                 peak_at=float(drafted.grid[int(asked.argmax())]) + 3600.0 if peak > 0 else None,
-                reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
+                reserve_gpus=min(wanted, max(room - peak - starting.get(pool, 0), 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
                 short_gpus=drafted.crowded.get(pool, 0), carries=carries,
                 runs_out_at=problem.now + months * MONTH_SECONDS if months <= 12 * YEARS_MAX else None,
             )
@@ -213,7 +214,9 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     problem, advice, request, change = drafted.problem, reasoned.advice, drafted.request, drafted.change
     names = {w.id: w.name for w in advice.workloads}
     placed = place(problem, layout)
-    given = {name for p in placed for name in p.gpus}
+    given, starting = {name for p in placed for name in p.gpus}, Counter[str]()
+    for p in placed:
+        starting[p.pool] += sum(p.gpus.values())
     order = sequence(problem, replace(layout, kept=layout.kept | given))
     absent, steps = {n.name for n in problem.nodes if n.extra is not None}, []
     for step in order:
@@ -253,7 +256,7 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         workloads=len({s.workload or s.id for s in problem.series}), touched=_touched(steps),
         gpus_freed=max(sum(before.rooms[n.name].gpus - after.rooms[n.name].gpus for n in today), 0), cash=cash,
         energy_kwh_per_month=sum(watts) * HOURS_PER_MONTH / 1000 if watts else None,
-        pools=pool_plans(after, drafted), returned=tuple(returned),
+        pools=pool_plans(after, drafted, starting), returned=tuple(returned),
         rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in kept),
         missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in kept),
         steps=tuple(steps), starts=starts_of(problem, layout, order, placed), waiting=advice.summary.waiting,

@@ -36,9 +36,9 @@ def place(problem: Problem, layout: Layout) -> list[Placed]:
         if reserve and kept:
             room[max(kept, key=room.__getitem__)] -= after.spare[pool]
     now = {name: min(today.startable(name), gpus) for name, gpus in room.items()}
-    present = {
-        name: {s for state in (today, after) for s, n in state.rooms[name].tenants.items() if n} for name in room
-    }
+    present: dict[str, set[str]] = defaultdict(set)
+    for name, there in (*today.rooms.items(), *after.rooms.items()):
+        present[name] |= {tenant for tenant, units in there.tenants.items() if units}
 
     def candidates(jobs: PlanJobs, pool: str) -> tuple[list[int], list[str]]:
         """What a job takes of each of its nodes, and the nodes, the best first; too few: it has no place there."""
@@ -114,10 +114,11 @@ def starts_of(
     taken = Counter[tuple[str, str]]()
     merged: dict[tuple[str, str, int], list[Placed]] = defaultdict(list)
     for p in placed:
+        keys = []
         for name, gpus in p.gpus.items():
+            keys += [("node", name)] + [("pool", p.pool)] * (p.pool in reserve and name in layout.kept)
             taken["node", name] += gpus
             taken["pool", p.pool] += gpus if name in layout.kept else 0
-        keys = [("node", name) for name in p.gpus] + [("pool", p.pool)] * (p.pool in reserve)
         step = next(n for n, counts in enumerate(lasting) if all(counts[key] >= taken[key] for key in keys))
         merged[p.group, p.pool, step].append(p)
     starts = []

@@ -165,7 +165,8 @@ def shares(group: WaitingJobs, node_gpus: int) -> list[int]:
     profile = profile_of(group)
     slices = int(profile[0]) if profile else COMPUTE_SLICES
     gpus, most = math.ceil(group.gpus_each * COMPUTE_SLICES / slices - 1e-3), node_gpus * (COMPUTE_SLICES // slices)
-    count = group.nodes_each or math.ceil(gpus / max(most, 1))
+    # Of a job on more nodes than GPUs, some have none.
+    count = min(group.nodes_each or math.ceil(gpus / max(most, 1)), gpus)
     fits = count > 0 and math.ceil(gpus / count) <= most
     return [gpus // count + (k < gpus % count) for k in range(count)] if fits else []
 

@@ -12,6 +12,7 @@ from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Recommendation, Summary, Unobserved
 from ..core.scalars import sum_if_all
 from ..core.timestamps import day, minute
+from ..core.waiting_types import Waiting
 from ..core.worth import Worth
 from .titles import fact_of, is_waste, waste_of
 
@@ -89,6 +90,34 @@ def gpus_words(summary: Summary) -> str:
     if not dark:
         return f"all {gpus} observed" if count > 1 else f"{gpus} observed"
     return f"{gpus}, {max(count - dark, 0):,} observed, {dark:,} not observed"
+
+
+def waiting_words(summary: Summary) -> str:
+    """``12 GPUs idle while 9 jobs wait for 16 GPUs``: the queue beside what is at rest; empty where no queue is known,
+    or no job waits for GPUs."""
+    w = summary.waiting
+    if w is None or not w.jobs:
+        return ""
+    return queue_words(w) if w.idle_gpus is None else f"{_gpus(w.idle_gpus)} idle while {queue_words(w)}"
+
+
+def queue_words(w: Waiting) -> str:
+    """``9 jobs wait for 16 GPUs``."""
+    if not w.jobs:
+        return "no job waits for GPUs"
+    return f"{words.counted(w.jobs, 'job')} {'waits' if w.jobs == 1 else 'wait'} for {_gpus(w.gpus)}"
+
+
+def _gpus(count: float) -> str:
+    figure = f"{count:,.1f}".removesuffix(".0")  # MIG instances are parts of GPUs
+    return "no GPU" if count <= 0 else f"{figure} {'GPU' if figure == '1' else 'GPUs'}"
+
+
+def queue_details(w: Waiting) -> str:
+    """Since when the first job waits, how many wait for something else, and as of when."""
+    others = f"{words.counted(w.other_jobs, 'job')} {'waits' if w.other_jobs == 1 else 'wait'} for something else"
+    since = f"the first since {minute(w.since)}" if w.since is not None else ""
+    return "; ".join(filter(None, (since, others if w.other_jobs else "", f"as of {minute(w.as_of)}")))
 
 
 def short_words(advice: Advice) -> str:
@@ -260,7 +289,8 @@ def blind_spots(advice: Advice) -> tuple[tuple[str, str, int], ...]:
 
 
 def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | None]]:
-    """Findings, each with the first recommendation that gains something, in their order; then by cost."""
+    """Findings, each with the first recommendation that gains something: those whose GPUs jobs wait for, then in the
+    order of the recommendations, then by cost."""
     worth, best = Worth(advice), dict[str, Recommendation]()
     for r in sorted(advice.recommendations, key=lambda r: r.rank):
         if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0:
@@ -269,6 +299,6 @@ def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | No
 
     def order(f: Finding) -> tuple[object, ...]:
         r, severity = best.get(f.id), ("high", "medium", "low").index(f.severity)
-        return r is None, r.rank if r else (), severity, -(f.cost_usd or 0.0), f.id
+        return not f.is_waited_for, r is None, r.rank if r else (), severity, -(f.cost_usd or 0.0), f.id
 
     return [(f, best.get(f.id)) for f in sorted(advice.findings, key=order)]

@@ -49,6 +49,7 @@ def plan_document(plan: Plan, advice: Advice, again: ReaderCommands | None = Non
         section("Missing nodes", _UNFIT if plan.missing else "", _node_list(plan.missing)),
         section("Compared with advise", Bullets(reconciled(plan))),
         section("Steps", _steps_table(plan, named, rows), patch),
+        section("Waiting jobs that start", _starts_table(plan, advice, rows)),
         section("Fleet before and after", _pools_table(plan.pools, rows)),
         section("Left out", _table(("id", "recommendation", "gain alone", "why not"), left, rows, ())),
         section("Independent of the plan", Bullets(tuple(beside))),
@@ -69,9 +70,13 @@ def plan_document(plan: Plan, advice: Advice, again: ReaderCommands | None = Non
 def heading(plan: Plan) -> str:
     """``Plan: return 6 of 62 nodes (saves $71,774/month)``."""
     count, gain = len(plan.returned), _cash(plan)
+    starts = ""
+    if plan.starts and plan.waiting is not None:
+        starts = f"start {sum(s.jobs for s in plan.starts):,} of {counted(plan.waiting.jobs, 'waiting job')}"
     if not plan.steps and not count and not plan.rented and not plan.missing:
-        return "Plan: nothing to change"
-    head = f"return {count} of {counted(plan.nodes_today, 'node')}" if count else "return no node"
+        return f"Plan: {starts or 'nothing to change'}"
+    head = f"return {count} of {counted(plan.nodes_today, 'node')}" if count else "" if starts else "return no node"
+    head = ", ".join(filter(None, (starts, head)))
     head += f", rent {len(plan.rented)}" if plan.rented else ""
     head += f", {counted(len(plan.missing), 'node')} missing" if plan.missing else ""
     return f"Plan: {head}{f' ({gain})' if gain else ''}"
@@ -92,6 +97,11 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
         shown.append(Tile("GPUs freed", f"{plan.gpus_freed:,} of {plan.gpus_today:,}"))
     if plan.energy_kwh_per_month is not None and plan.returned:
         shown.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
+    if plan.waiting is not None and plan.goal == "capacity":
+        jobs, gpus = (sum(getattr(s, name) for s in plan.starts) for name in ("jobs", "gpus"))
+        shown.append(
+            Tile("Waiting jobs that start", f"{jobs:,} of {plan.waiting.jobs:,}", f"on {counted(gpus, 'GPU')}")
+        )
     return (*shown, Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
 
 
@@ -129,6 +139,21 @@ def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
         moves, empties, after = _moves_words(s), words.listed(s.frees), ", ".join(map(str, s.after))
         lines.append((str(s.number), step_title(s, titles), s.recommendation, moves, empties, s.risk, after))
     return _table(heads, [tuple(cell or words.NONE for cell in line) for line in lines], rows, (0,))
+
+
+def _starts_table(plan: Plan, advice: Advice, rows: int | None) -> Table:
+    groups, skus = {group.id: group for group in advice.waiting}, {p.pool: p.node_sku for p in plan.pools}
+    lines = []
+    for s in plan.starts:
+        group = groups[s.waiting]
+        since = minute(group.since) if group.since is not None else words.NONE
+        nodes = words.listed([f"{node.node} ({node.gpus})" for node in s.nodes])
+        lines.append((
+            str(s.jobs), group.name, words.owner_words(group.owner) or words.NONE, since, str(s.gpus),
+            node_type(skus.get(s.pool), s.pool), nodes, f"step {s.step}" if s.step is not None else "now",
+        ))  # fmt: skip
+    heads = ("jobs", "the first", "owner", "waits since", "GPUs", "node type", "nodes (GPUs)", "after")
+    return _table(heads, lines, rows, (0, 4))
 
 
 def step_title(step: PlanStep, titles: dict[str, str]) -> str:

@@ -89,8 +89,9 @@ def mail_subject(story: Story) -> str:
 
 
 def page_heading(story: Story) -> str:
-    """The title of a page: the subject without the week."""
-    return f"{'GPU fleet' if story.team is None else f'Team {brief(story.team)}'}: {_headline(story)}"
+    """The title of a page: the subject without the week, and the queue beside idle GPUs."""
+    head = f"{'GPU fleet' if story.team is None else f'Team {brief(story.team)}'}: {_headline(story)}"
+    return "; ".join(filter(None, (head, coverage.waiting_words(story.advice.summary))))
 
 
 def _headline(story: Story) -> str:
@@ -131,6 +132,7 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
     days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
     capacity = f"up to {words.hours(free)}/month" if free else "none available now"
     covered = (
+        *(Tile("Queue", coverage.queue_words(w), coverage.queue_details(w)) for w in (s.waiting,) if w is not None),
         Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),
         *(Tile("" if n else "Not judged", text) for n, text in enumerate(coverage.open_verdicts(a, open_most))),
     )
