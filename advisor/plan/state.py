@@ -241,7 +241,8 @@ class State:
         self._log: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
         for unit, node in self.home.items():
             self.place(unit, node)
-        self.begun = {name: room.gpus for name, room in self.rooms.items()}
+        # Nodes beyond their limits today have no more GPUs to give for that.
+        self.begun = {name: min(room.gpus, room.node.gpus) for name, room in self.rooms.items()}
         for room in self.rooms.values():
             room.crowd_today, room.full = dict(room.crowd), not room.within(problem.tenants_apart)
         # GPUs that one node keeps free for the largest replica, in a pool with a reserve.

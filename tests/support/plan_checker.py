@@ -226,7 +226,7 @@ def wrong_starts(problem: Problem, layout: Layout, steps: Sequence[PlanStep], st
     given = Counter[str]()
     for node in (node for start in starts for node in start.nodes):
         given[node.node] += node.gpus
-    for pool, reserve in problem.reserve.items():
+    for pool, reserve in ((pool, reserve) for pool, reserve in problem.reserve.items() if reserve):
         members = [n for n in problem.nodes if n.pool == pool]
         kept = [n for n in members if n.name in layout.kept]
         work = any(on[n.name].gpus for n in kept) or any(_asks(s, layout, pool) for s in problem.series)
@@ -273,7 +273,7 @@ def _startable(problem: Problem, layout: Layout, today: State) -> dict[str, int]
     for n in problem.nodes:
         ended = [s for s in problem.series if (o := layout.chosen.get(s.id)) is not None and o.pool is None]
         free[n.name] = problem.idle_gpus.get(n.name, 0) + sum(s.resting.get(n.name, 0) for s in ended)
-        free[n.name] += today[n.name].gpus - on[n.name].gpus
+        free[n.name] = min(free[n.name] + today[n.name].gpus, n.gpus) - on[n.name].gpus
         if n.held is not None or n.rented or n.extra is not None:
             free[n.name] = 0
     return free

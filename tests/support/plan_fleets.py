@@ -74,7 +74,8 @@ def with_queue(problem: Problem, seed: int) -> Problem:
     rng = np.random.default_rng([seed, 2])
     used = Counter(problem.fixed_gpus)
     for s in problem.series:
-        used.update({name: gpus for u in s.units for name, gpus in u.gpus.items()})
+        for u in s.units:
+            used.update(u.gpus)
     today, idle = [n for n in problem.nodes if n.is_today], dict[str, int]()
     series, options = list(problem.series), list(problem.options)
     for n in today:
