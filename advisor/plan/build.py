@@ -137,7 +137,7 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetC
 
 def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group], unnamed: Set[inputs.Gpu]) -> Problem:
     """The problem with the jobs that wait and the GPUs at rest: those that nothing holds, and those of jobs. `unnamed`:
-    held by what no series accounts for. MIG instances are given to nobody."""
+    held by what no series accounts for. MIG instances are given to no job."""
     if problem.goal != "capacity" or reasoned.queue is None:
         return problem
     verdicts = reasoned.fleet.verdicts
@@ -149,8 +149,8 @@ def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group
     series = list(problem.series)
     for k, s in enumerate(series):
         runs = jobs[s.id].now if s.id in jobs else ()
-        mine = {uuid for w in runs if w.end > verdicts.window.end - inputs.LAST_SECONDS for uuid in w.gpus}
-        held = Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in mine)
+        own_gpus = {uuid for w in runs if w.end > verdicts.window.end - inputs.LAST_SECONDS for uuid in w.gpus}
+        held = Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in own_gpus)
         series[k] = replace(s, resting=held) if held else s
     turns = []
     for group, count in reasoned.queue.turns:

@@ -77,7 +77,8 @@ def pool_plans(after: State, drafted: Drafted, starting: Mapping[str, int]) -> t
                 gpus_today=sum(n.gpus for n in today), gpus_after=room,
                 gpus_needed_today=float(problem.needs[pool][0].max()), gpus_needed=float(peak),
                 peak_at=float(drafted.grid[int(asked.argmax())]) + 3600.0 if peak > 0 else None,
-                reserve_gpus=min(wanted, max(room - peak - starting.get(pool, 0), 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
+                reserve_gpus=min(wanted, max(room - peak - starting.get(pool, 0), 0)),
+                reserve_wanted_gpus=wanted if peak > 0 else 0,
                 short_gpus=drafted.crowded.get(pool, 0), carries=carries,
                 runs_out_at=problem.now + months * MONTH_SECONDS if months <= 12 * YEARS_MAX else None,
             )

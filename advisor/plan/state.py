@@ -20,7 +20,7 @@ MOVE_USD, MOVE_SHARE = 50.0, 0.02
 # A whole node can be given away or take a large job: among layouts with as many free GPUs it is the better one.
 WHOLE_SHARE = 0.1
 UNITS = {"cash": "USD/month", "nodes": "nodes", "capacity": "GPUs", "energy": "kWh/month"}
-# A GPU that a waiting job can have outweighs so many that nobody waits for.
+# A GPU that a waiting job can have outweighs so many that no job waits for.
 SERVED = 100
 # The solver counts in integers: hundredths of the goal's unit.
 SCALE = 100

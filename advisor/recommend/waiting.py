@@ -185,9 +185,9 @@ def with_waiting(findings: Sequence[Finding], verdicts: Verdicts, queue: Queue, 
     # Node and MIG profile -> finding -> GPUs or instances that would be free there.
     offers: dict[tuple[str, str | None], dict[str, int]] = defaultdict(dict)
     for f in findings:
-        mine = [key for node in f.nodes for uuid in f.gpus if (key := (node, uuid)) in kinds]
-        more = Counter(kinds[key] for key in mine if key in held)
-        for kind in {kinds[key] for key in mine} if f.rule in _UNUSED else ():
+        own_gpus = [key for node in f.nodes for uuid in f.gpus if (key := (node, uuid)) in kinds]
+        more = Counter(kinds[key] for key in own_gpus if key in held)
+        for kind in {kinds[key] for key in own_gpus} if f.rule in _UNUSED else ():
             offers[kind][f.id] = free[kind] + more[kind]
     places, served = Places(verdicts, catalog), Counter[str]()
     for group in queue.waiting if offers else ():

@@ -153,7 +153,7 @@ def queue(*rows: Mapping[str, object]) -> pd.DataFrame:
     """Jobs that wait, as a frame has them: of Slurm, one job each on one node, unless a row says otherwise."""
     job = {"scheduler": "slurm", "id": "1", "name": "train", "user": "ann", "jobs": 1, "gpus": 1.0, "nodes": 1.0,
            "since": START, "reason": "Resources"}  # fmt: skip
-    made = pd.DataFrame([job | row for row in rows], columns=WAITING)
+    made = pd.DataFrame([{**job, **row} for row in rows], columns=WAITING)
     return made.astype(object).where(made.notna(), None).astype({"gpus": float, "nodes": float, "since": float})
 
 

@@ -45,11 +45,11 @@ def plan_document(plan: Plan, advice: Advice, again: ReaderCommands | None = Non
     sections = (
         section("What if", Bullets(tuple(change.text for change in plan.changes))),
         section("Nodes to return", _returned_table(plan, rows)),
+        section("Waiting jobs that start", _starts_table(plan, advice, rows)),
         section("Nodes to rent first", _node_list(plan.rented)),
         section("Missing nodes", _UNFIT if plan.missing else "", _node_list(plan.missing)),
         section("Compared with advise", Bullets(reconciled(plan))),
         section("Steps", _steps_table(plan, named, rows), patch),
-        section("Waiting jobs that start", _starts_table(plan, advice, rows)),
         section("Fleet before and after", _pools_table(plan.pools, rows)),
         section("Left out", _table(("id", "recommendation", "gain alone", "why not"), left, rows, ())),
         section("Independent of the plan", Bullets(tuple(beside))),

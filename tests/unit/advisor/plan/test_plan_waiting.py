@@ -84,7 +84,7 @@ def test_a_release_starts_the_jobs_that_wait_and_their_node_is_not_returned() ->
         # A MIG instance is no GPU, and what waits for something else is not served.
         ([{"gpus": 1 / 7, "gpu_type": "1g.10gb"}], {}, []),
         ([{"gpus": 4.0, "jobs": 3}], {}, [(2, {"n2": 8}, None)]),
-        # The reserve stays free, a node that is excluded takes nothing, other goals serve nobody.
+        # The reserve stays free, a node that is excluded takes nothing, other goals start none.
         ([{"gpus": 4.0}], {"reserve_nodes": 1}, []), ([{"gpus": 4.0}], {"exclude": frozenset({"n2"})}, []),
         ([{"gpus": 4.0}], {"goal": "nodes"}, []), ([{"gpus": 4.0}], {"goal": "cash"}, []),
     ],

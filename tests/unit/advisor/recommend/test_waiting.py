@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false
 """Jobs that wait for GPUs: their groups, where they fit, GPUs at rest, and the findings that these would serve."""
 
 import math
@@ -119,7 +120,7 @@ def test_gpus_that_rest_in_the_newest_hour_are_idle_held_or_not() -> None:
         b.use(load, uuid=uuid)
     b.use(FREE, uuid=uuids[6], end=47)
     b.use(TRAINING, uuid=uuids[6], start=47)
-    b.use(FREE | {"power_watts": 650.0}, uuid=uuids[7])
+    b.use({**FREE, "power_watts": 650.0}, uuid=uuids[7])
     b.work("w", [("n1", uuid) for uuid in uuids[:4]])
     for name, end in (("drained", 48), ("silent", 40)):
         b.use(FREE, name, b.node(name)[0], end=end)
@@ -179,11 +180,11 @@ def test_findings_whose_gpus_a_waiting_job_could_use_rank_first(
 ) -> None:
     """What is free of a node counts with what a finding holds there."""
     advice = advised(*rows)
-    found = {}
+    evidence = {}
     for f in advice.findings:
         for e in (e for e in f.evidence if e.metric == "waiting_gpus_that_fit"):
-            found[f"idle {f.node}" if f.rule == "idle" else f.rule] = e.value
-    assert found == served
+            evidence[f"idle {f.node}" if f.rule == "idle" else f.rule] = e.value
+    assert evidence == served
     assert [f.is_waited_for for f in advice.findings] == sorted(
         (f.is_waited_for for f in advice.findings), reverse=True
     )
