@@ -26,6 +26,7 @@ from .problem import (
     RISKS,
     FleetChange,
     Hours,
+    Layout,
     PlanJobs,
     PlanNode,
     PlanOption,
@@ -33,6 +34,7 @@ from .problem import (
     PlanSeries,
     Problem,
 )
+from .starts import start_jobs
 from .state import apart
 from .whatif import changed, unknown
 
@@ -132,7 +134,7 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetC
     problem = _with_queue(problem, reasoned, continuing, unnamed.keys())
     problem, changes = changed(problem, change) if change != NO_CHANGE else (problem, ())
     wanted, reserve = reserve_of(problem, request)
-    return Drafted(request, change, replace(problem, reserve=reserve), left, grid, crowded, wanted, changes)
+    return Drafted(request, change, awaited(replace(problem, reserve=reserve)), left, grid, crowded, wanted, changes)
 
 
 def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group], unnamed: Set[inputs.Gpu]) -> Problem:
@@ -140,24 +142,34 @@ def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group
     held by what no series accounts for. MIG instances are given to no job."""
     if problem.goal != "capacity" or reasoned.queue is None:
         return problem
-    verdicts = reasoned.fleet.verdicts
-    places = Places(verdicts, reasoned.fleet.catalog)
+    verdicts, places = reasoned.fleet.verdicts, Places(reasoned.fleet.verdicts, reasoned.fleet.catalog)
     resting = [gpu for gpu in verdicts.resting if gpu.parent_uuid is None and (gpu.node, gpu.gpu_uuid) not in unnamed]
     jobs = {g.series_id: g for g in continuing if inputs.comes_and_goes(g)}
     taken = {uuid for g in continuing if g.series_id not in jobs for uuid in g.gpus}
     idle = Counter(gpu.node for gpu in resting if not gpu.held and gpu.gpu_uuid not in taken)
     series = list(problem.series)
     for k, s in enumerate(series):
-        runs = jobs[s.id].now if s.id in jobs else ()
-        own_gpus = {uuid for w in runs if w.end > verdicts.window.end - inputs.LAST_SECONDS for uuid in w.gpus}
-        held = Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in own_gpus)
-        series[k] = replace(s, resting=held) if held else s
-    turns = []
-    for group, count in reasoned.queue.turns:
-        fits = frozenset(name for name, gpus in places.of(group).items() if shares(group, gpus))
-        if fits and profile_of(group) is None:
-            turns.append(PlanJobs(group, count, fits))
+        runs = [w for w in jobs[s.id].now if w.end > verdicts.window.end - inputs.LAST_SECONDS] if s.id in jobs else []
+        held = {uuid for w in runs for uuid in w.gpus}
+        series[k] = replace(s, resting=Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in held))
+    turns = (
+        PlanJobs(group, count, frozenset(name for name, gpus in places.of(group).items() if shares(group, gpus)))
+        for group, count in reasoned.queue.turns if profile_of(group) is None
+    )  # fmt: skip
     return replace(problem, idle_gpus=idle, queue=tuple(turns), series=tuple(series))
+
+
+def awaited(problem: Problem) -> Problem:
+    """The problem with the pools that jobs wait for beyond the GPUs that are free today."""
+    places = {u.id: u.node for s in problem.series for u in s.units}
+    started, pools = Counter[str](), set[str]()
+    for start in start_jobs(problem, Layout({}, places, frozenset(n.name for n in problem.nodes if not n.rented))):
+        started[start.waiting] += start.jobs
+    for jobs in problem.queue:
+        started[jobs.group.id] -= jobs.jobs
+        if started[jobs.group.id] < 0:
+            pools |= {problem.by_node[name].pool for name in jobs.fits}
+    return replace(problem, awaited=frozenset(pools))
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:

@@ -19,7 +19,7 @@ from .build import Drafted, draft
 from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, PlanOption, PlanRequest, Problem
 from .result import CashDate, NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReservedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
-from .starts import place, starts_of
+from .starts import start_jobs, with_steps
 from .state import HOURS_PER_MONTH, MONTH_SECONDS, UNITS, State, month_usd, node_worth
 from .steps import sequence
 
@@ -214,10 +214,10 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
     problem, advice, request, change = drafted.problem, reasoned.advice, drafted.request, drafted.change
     names = {w.id: w.name for w in advice.workloads}
-    placed = place(problem, layout)
-    given, starting = {name for p in placed for name in p.gpus}, Counter[str]()
-    for p in placed:
-        starting[p.pool] += sum(p.gpus.values())
+    starts, starting = start_jobs(problem, layout), Counter[str]()
+    for start in starts:
+        starting[start.pool] += start.gpus
+    given = {node.node for start in starts for node in start.nodes}
     order = sequence(problem, replace(layout, kept=layout.kept | given))
     absent, steps = {n.name for n in problem.nodes if n.extra is not None}, []
     for step in order:
@@ -260,7 +260,7 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         pools=pool_plans(after, drafted, starting), returned=tuple(returned),
         rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in kept),
         missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in kept),
-        steps=tuple(steps), starts=starts_of(problem, layout, order, placed), waiting=advice.summary.waiting,
+        steps=tuple(steps), starts=with_steps(problem, layout, order, starts), waiting=advice.summary.waiting,
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
         not_in_plan=not_in_plan,

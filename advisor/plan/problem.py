@@ -29,7 +29,6 @@ Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for d
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -239,22 +238,12 @@ class PlanJobs:
     fits: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """GPUs that jobs wait for which fit the same nodes. `within`: places of the demands of some of these nodes."""
-
-    nodes: frozenset[str]
-    gpus: int
-    reserve: int
-    within: tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class Problem:
     """`reserve`: pool -> GPUs to be kept free for failures. `now`: Unix seconds. `max_moves`: workloads that may be
     touched; None: any. `fixed_gpus`: node -> GPUs held by what no series accounts for. `tenants_apart`: one tenant a
-    node. `idle_gpus`: node -> GPUs at rest that nothing holds; `queue`: jobs in the order in which they began to wait;
-    both of goal capacity."""
+    node. With goal capacity, `idle_gpus`: node -> GPUs at rest that nothing holds; `queue`: jobs in the order in which
+    they began to wait; `awaited`: pools that fit those for which too few GPUs are free today."""
 
     nodes: tuple[PlanNode, ...]
     series: tuple[PlanSeries, ...]
@@ -267,22 +256,7 @@ class Problem:
     tenants_apart: bool = False
     idle_gpus: Mapping[str, int] = field(default_factory=dict)
     queue: tuple[PlanJobs, ...] = ()
-
-    @cached_property
-    def demands(self) -> tuple[Demand, ...]:
-        """The queue by the nodes that fit, those of few nodes first."""
-        wanted = Counter[frozenset[str]]()
-        for jobs in self.queue:
-            wanted[jobs.fits] += math.ceil(jobs.jobs * jobs.group.gpus_each)
-        sets = sorted((nodes for nodes in wanted if nodes), key=lambda nodes: (len(nodes), sorted(nodes)))
-        demands: list[Demand] = []
-        for nodes in sets:
-            inner = [k for k, demand in enumerate(demands) if demand.nodes < nodes]
-            nested = {k for other in inner for k in demands[other].within}
-            reserve = sum(self.reserve.get(pool, 0) for pool in {self.by_node[name].pool for name in nodes})
-            gpus = min(wanted[nodes], sum(self.by_node[name].gpus for name in nodes))
-            demands.append(Demand(nodes, gpus, reserve, tuple(k for k in inner if k not in nested)))
-        return tuple(demands)
+    awaited: frozenset[str] = frozenset()
 
     @cached_property
     def by_node(self) -> Mapping[str, PlanNode]:

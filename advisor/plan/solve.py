@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from .problem import Hours, Layout, PlanNode, PlanOption, Problem
-from .state import SCALE, SERVED, UNLIMITED, Kind, Load, State, Worth, apart, outermost
+from .state import SCALE, UNLIMITED, Kind, Load, State, Worth, apart
 
 SEED, WORKERS = 20, 2
 # CP-SAT counts its work in a unit that is the same on every machine: so much in a second of two quiet cores. Without a
 # limit of time the clock only ends what takes far longer, so that the answer is the same again.
 WORK_PER_SECOND, PATIENCE = 0.4, 5.0
-GPUS_MAX = 10**7  # of any fleet
 # Seconds of two quiet cores for the search: of up to 10 nodes, and of 100 and more.
 SECONDS_LEAST, SECONDS_MOST = 2.0, 20.0
 
@@ -311,21 +310,7 @@ class PlanModel:
         ]
         terms += [self.take[o.id] * worth.option[o.id] for o in p.options]
         terms += [var * -worth.move(kind.gpus) for kind, var in moved]
-        self.cp.maximize(sum(terms) + SERVED * SCALE * self._served())
-
-    def _served(self) -> Expr:
-        """As `Worth.served`."""
-        p, served = self.problem, list[Var]()
-        open_ = {n.name for n in p.nodes if n.is_today and n.held is None}
-        released = [(self.take[o.id], p.by_series[o.series].resting) for o in p.options if o.pool is None]
-        for k, demand in enumerate(p.demands):
-            nodes = sorted(demand.nodes & open_)
-            today = sum(p.idle_gpus.get(name, 0) + self.today.begun[name] for name in nodes) - demand.reserve
-            left = sum(take * sum(resting.get(name, 0) for name in nodes) for take, resting in released)
-            served.append(var := self.cp.new_int_var(-GPUS_MAX, GPUS_MAX, f"served:{k}"))
-            self.cp.add(var <= today - sum(self._used[name] for name in nodes) + left)
-            self.cp.add(var <= demand.gpus + sum(served[inner] for inner in demand.within))
-        return sum(served[k] for k in outermost(p.demands)) - self.worth.served_today
+        self.cp.maximize(sum(terms))
 
     def solved(self, hint: State, seconds: float, patience: float) -> tuple[State | None, float]:
         """The best state for the work of `seconds`, the same whenever it is asked (unless the machine is so slow that

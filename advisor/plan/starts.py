@@ -1,9 +1,9 @@
 """Which waiting jobs start where: in their turns they get GPUs that are free or that a layout frees, each once."""
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ..recommend.waiting import shares
 from .problem import Layout, PlanJobs, Problem
@@ -11,120 +11,91 @@ from .result import PlanStart, PlanStep, StartNode
 from .state import State
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Jobs of one group that start on the same nodes of a pool. `gpus`: node -> GPUs that they take there."""
-
-    group: str
-    jobs: int
-    pool: str
-    gpus: Mapping[str, int]
-
-
-def place(problem: Problem, layout: Layout) -> list[Placed]:
-    """The waiting jobs that a layout has GPUs for, in their turns (rule 13). Those for which GPUs are free today come
-    first, then those that leave least of a node over."""
+def start_jobs(problem: Problem, layout: Layout) -> list[PlanStart]:
+    """The waiting jobs that a layout has GPUs for, in their turns (rule 13), without steps. GPUs that are free all the
+    time come first, then nodes of which least is left over."""
     if not problem.queue:
         return []
-    today, after = State(problem), State(problem).set(layout.chosen, layout.places, layout.kept)
-    room = {n.name: after.startable(n.name) for n in problem.nodes}
-    # What kept nodes may give of each pool, and the node of it that keeps room for the largest replica.
-    beyond: dict[str, float] = {}
+    after = State(problem).set(layout.chosen, layout.places, layout.kept)
+    room, lowest = {n.name: after.startable(n.name) for n in problem.nodes}, lowest_of(problem, layout)
+    beyond: dict[str, float] = {}  # GPUs of each pool's kept nodes beyond its reserve
     for pool, nodes in problem.pools.items():
         kept, reserve = [n.name for n in nodes if n.name in layout.kept], after.reserve(pool)
         beyond[pool] = sum(room[name] for name in kept) - reserve if reserve else math.inf
-        if reserve and kept:
-            room[max(kept, key=room.__getitem__)] -= after.spare[pool]
-    now = {name: min(today.startable(name), gpus) for name, gpus in room.items()}
-    present: dict[str, set[str]] = defaultdict(set)
-    for name, there in (*today.rooms.items(), *after.rooms.items()):
-        present[name] |= {tenant for tenant, units in there.tenants.items() if units}
+        if reserve and kept:  # one node of it keeps room for the largest replica
+            name = max(kept, key=room.__getitem__)
+            room[name], lowest[name] = room[name] - after.spare[pool], lowest[name] - after.spare[pool]
+    tenants: dict[str, set[str]] = defaultdict(set)
+    for name, there in (*State(problem).rooms.items(), *after.rooms.items()):
+        tenants[name] |= {tenant for tenant, units in there.tenants.items() if units}
 
-    def candidates(jobs: PlanJobs, pool: str) -> tuple[list[int], list[str]]:
-        """What a job takes of each of its nodes, and the nodes, the best first; too few: it has no place there."""
-        parts, tenant = shares(jobs.group, problem.pools[pool][0].gpus), jobs.group.owner.name or ""
-        fitting = []
+    def nodes_for(jobs: PlanJobs, pool: str, parts: list[int]) -> list[str]:
+        """The best nodes of a pool for one job, fewer where it has no place."""
+        own, fitting = {jobs.group.owner.name or ""}, []
         for n in problem.pools[pool] if parts else ():
-            is_open = n.tenants is None or tenant in n.tenants
-            if problem.tenants_apart and n.tenants is None:
-                is_open = present[n.name] <= {tenant}
+            is_open = own <= n.tenants if n.tenants is not None else not problem.tenants_apart or tenants[n.name] <= own
             enough = n.name not in layout.kept or sum(parts) <= beyond[pool]
             if is_open and enough and n.name in jobs.fits and room[n.name] >= parts[0]:
                 fitting.append(n.name)
-        return parts, sorted(fitting, key=lambda name: (now[name] < parts[0], room[name], name))[: len(parts)]
+        return sorted(fitting, key=lambda name: (lowest[name] < parts[0], room[name], name))[: len(parts)]
 
-    placed: list[Placed] = []
-    served: set[str] = set()  # groups of which no further job has a place: rooms only shrink
+    starts: list[PlanStart] = []
+    full: set[str] = set()  # groups of which no further job has a place: rooms only shrink
     for jobs in problem.queue:
-        left = jobs.jobs if jobs.group.id not in served else 0
-        while left:
-            choices = ((pool, *candidates(jobs, pool)) for pool in problem.pools)
-            choices = [(pool, parts, names) for pool, parts, names in choices if parts and len(names) == len(parts)]
+        left = jobs.jobs
+        while left and jobs.group.id not in full:
+            asked = [(pool, shares(jobs.group, nodes[0].gpus)) for pool, nodes in problem.pools.items()]
+            choices = [(pool, parts, nodes_for(jobs, pool, parts)) for pool, parts in asked if parts]
+            choices = [(lowest[names[-1]] < parts[0], room[names[0]], pool, parts, names)
+                       for pool, parts, names in choices if len(names) == len(parts)]  # fmt: skip
             if not choices:
-                served.add(jobs.group.id)
+                full.add(jobs.group.id)
                 break
-            pool, parts, names = min(
-                choices, key=lambda choice: (any(now[name] < choice[1][0] for name in choice[2]), room[choice[2][0]])
-            )
-            count, (first, *others), part = 1, names, parts[0]
-            if not others:  # as many at once as the node takes, of those for which it has room today, if any
-                most = (now[first] if now[first] >= part else room[first]) // part
-                count = int(min(left, most, beyond[pool] // part if first in layout.kept else left))
+            later, _, pool, parts, names = min(choices)
+            # On one node as many at once as it takes.
+            most = min((room if later else lowest)[names[0]], beyond[pool] if names[0] in layout.kept else math.inf)
+            count = min(left, int(most) // parts[0]) if len(names) == 1 else 1
             for name, gpus in zip(names, parts, strict=True):
-                room[name], now[name] = room[name] - count * gpus, now[name] - count * gpus
+                room[name], lowest[name] = room[name] - count * gpus, lowest[name] - count * gpus
                 beyond[pool] -= count * gpus if name in layout.kept else 0
-                present[name].add(jobs.group.owner.name or "")
-            given = {name: count * gpus for name, gpus in zip(names, parts, strict=True)}
-            placed.append(Placed(jobs.group.id, count, pool, given))
+                tenants[name].add(jobs.group.owner.name or "")
+            given = tuple(StartNode(name, count * gpus) for name, gpus in zip(names, parts, strict=True))
+            starts.append(PlanStart(jobs.group.id, count, count * sum(parts), pool, given, None))
             left -= count
-    return placed
+    return starts
 
 
-def starts_of(
-    problem: Problem, layout: Layout, steps: Sequence[PlanStep], placed: Sequence[Placed]
-) -> tuple[PlanStart, ...]:
-    """The starts with the step after which their GPUs are free for good. `layout`: without nodes that are kept for
-    them; `steps`: with units by their id."""
-    state, names = State(problem), dict.fromkeys(name for p in placed for name in p.gpus)
+def lowest_of(problem: Problem, layout: Layout) -> dict[str, int]:
+    """Node -> GPUs that waiting jobs could have at any time on the way to a layout: what comes may come first, and what
+    goes may go last."""
+    lowest = {n.name: State(problem).startable(n.name) for n in problem.nodes}
     after = State(problem).set(layout.chosen, layout.places, layout.kept)
-    reserve = {pool: after.reserve(pool) for pool in {p.pool for p in placed} if after.reserve(pool)}
+    for unit, name in after.at.items():
+        if after.home.get(unit) != name:
+            lowest[name] -= after.kind[unit].gpus
+    return lowest
 
-    def free() -> dict[tuple[str, str], int]:
-        counts = {("node", name): state.startable(name) for name in names}
-        for pool, gpus in reserve.items():
-            kept = (n.name for n in problem.pools[pool] if n.name in layout.kept)
-            counts["pool", pool] = sum(map(state.startable, kept)) - gpus
-        return counts
 
-    states = [(free(), free())]  # after each step, and the least of a node while it is done
+def with_steps(
+    problem: Problem, layout: Layout, steps: Sequence[PlanStep], starts: Sequence[PlanStart]
+) -> tuple[PlanStart, ...]:
+    """The starts with the step after which their GPUs are free: the last that touches their nodes, or where the reserve
+    is in use until then, their pool. `layout`: without the nodes that are kept for them alone."""
+    last, homes = dict[str, int](), {u.id: u.gpus.keys() for s in problem.series for u in s.units}
     for step in steps:
-        least = free()
-        for move in step.moves:
-            state.place(move.unit, move.end)
-            least = {key: min(gpus, least[key]) for key, gpus in free().items()}
-        if step.kind == "option":
-            state.choose(layout.chosen[step.series or ""])
-        # The reserve of a pool may be used for a moment.
-        states.append((free(), {key: gpus for key, gpus in least.items() if key[0] == "node"}))
-    # What is free after a step and is never taken again.
-    lasting = [states[-1][0]]
-    for (now, _), (_, during) in zip(states[-2::-1], states[:0:-1], strict=True):
-        later = {key: min(gpus, during.get(key, gpus)) for key, gpus in lasting[0].items()}
-        lasting.insert(0, {key: min(gpus, later[key]) for key, gpus in now.items()})
-    taken = Counter[tuple[str, str]]()
-    merged: dict[tuple[str, str, int], list[Placed]] = defaultdict(list)
-    for p in placed:
-        keys = []
-        for name, gpus in p.gpus.items():
-            keys += [("node", name)] + [("pool", p.pool)] * (p.pool in reserve and name in layout.kept)
-            taken["node", name] += gpus
-            taken["pool", p.pool] += gpus if name in layout.kept else 0
-        step = next(n for n, counts in enumerate(lasting) if all(counts[key] >= taken[key] for key in keys))
-        merged[p.group, p.pool, step].append(p)
-    starts = []
-    for (group, pool, step), same in merged.items():
-        gpus = sum((Counter(p.gpus) for p in same), Counter[str]())
-        nodes = tuple(StartNode(name, count) for name, count in sorted(gpus.items()))
-        jobs = sum(p.jobs for p in same)
-        starts.append(PlanStart(group, jobs, gpus.total(), pool, nodes, step or None))
-    return tuple(starts)
+        left = [problem.by_series[step.series].resting] if step.series is not None else []
+        for name in step.targets.union(*left, *(homes.get(move.unit, ()) for move in step.moves)):
+            last[name] = last[problem.by_node[name].pool] = step.number
+    free, after = lowest_of(problem, layout), State(problem).set(layout.chosen, layout.places, layout.kept)
+    for pool, nodes in problem.pools.items():
+        free[pool] = sum(free[n.name] for n in nodes if n.name in layout.kept) - after.reserve(pool)
+    out = []
+    for start in starts:
+        keys = {node.node for node in start.nodes}
+        if after.reserve(start.pool):
+            keys |= {start.pool} if keys & layout.kept else set()
+            free[start.pool] -= sum(node.gpus for node in start.nodes if node.node in layout.kept)
+        for node in start.nodes:
+            free[node.node] -= node.gpus
+        out.append(replace(start, step=max((last[key] for key in keys if free[key] < 0), default=None)))
+    return tuple(out)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.worth import HOURS_PER_MONTH
-from .problem import Demand, Goal, PlanNode, PlanOption, PlanSeries, Problem
+from .problem import Goal, PlanNode, PlanOption, PlanSeries, Problem
 
 MONTH_SECONDS = HOURS_PER_MONTH * 3600
 # How far cash counts.
@@ -20,8 +20,8 @@ MOVE_USD, MOVE_SHARE = 50.0, 0.02
 # A whole node can be given away or take a large job: among layouts with as many free GPUs it is the better one.
 WHOLE_SHARE = 0.1
 UNITS = {"cash": "USD/month", "nodes": "nodes", "capacity": "GPUs", "energy": "kWh/month"}
-# A GPU that a waiting job can have outweighs so many that no job waits for.
-SERVED = 100
+# A GPU of a pool where jobs wait is worth so many of others: with few moves these come first (assumed).
+AWAITED = 100
 # The solver counts in integers: hundredths of the goal's unit.
 SCALE = 100
 # What any node is worth at least, so that an empty one comes back though it brings no cash, and one without jobs first.
@@ -50,7 +50,7 @@ def _worth(node: PlanNode, problem: Problem) -> float:
         # In the share of the horizon that is left giving the node back is cash.
         "cash": month_usd(node) * max(1.0 - waits / HORIZON_SECONDS, 0.0),
         "nodes": 1.0,
-        "capacity": node.gpus * (WHOLE_SHARE + node.rented),
+        "capacity": node.gpus * (WHOLE_SHARE + node.rented) * (AWAITED if node.pool in problem.awaited else 1),
         "energy": (node.idle_watts or 0.0) * HOURS_PER_MONTH / 1000,
     }
     return worths[problem.goal]
@@ -61,11 +61,14 @@ def option_worth(option: PlanOption, problem: Problem) -> float:
     series = problem.by_series[option.series]
     if problem.goal == "energy":
         return option.energy_kwh_per_month
-    if problem.goal != "capacity" or series.jobs:
+    if problem.goal != "capacity":
         return 0.0
+    times, there = (AWAITED if pool in problem.awaited else 1 for pool in (series.pool, option.pool))
+    if series.jobs:
+        return float(times * sum(series.resting.values())) if option.pool is None else 0.0
     if option.keeps_units:
-        return series.gpu_count * (1 - option.left / max(len(series.units), 1))
-    return float(series.gpu_count - option.left * option.gpus_each)
+        return times * series.gpu_count * (1 - option.left / max(len(series.units), 1))
+    return float(times * series.gpu_count - there * option.left * option.gpus_each)
 
 
 def move_cost(problem: Problem, gpus: int) -> float:
@@ -87,18 +90,6 @@ class Worth:
             # as much, the one with fewer changes.
             restarts = o.started or int(series.jobs and o.pool not in (None, series.pool))
             self.option[o.id] = round(option_worth(o, problem) * SCALE) - restarts * self.move(o.gpus_each) - 1
-        self.served_today = 0
-        self.served_today = self.served(State(problem)) if problem.demands else 0
-
-    def served(self, state: State) -> int:
-        """GPUs more than today that waiting jobs could have, by the types of nodes that they fit: jobs are not yet
-        placed."""
-        served: list[int] = []
-        free = {n.name: state.startable(n.name) for n in self.problem.nodes} if self.problem.demands else {}
-        for demand in self.problem.demands:
-            wanted = demand.gpus + sum(served[k] for k in demand.within)
-            served.append(min(wanted, sum(map(free.__getitem__, demand.nodes)) - demand.reserve))
-        return sum(served[k] for k in outermost(self.problem.demands)) - self.served_today
 
     def move(self, gpus: int) -> int:
         return round(move_cost(self.problem, max(gpus, 1)) * SCALE)
@@ -108,14 +99,8 @@ class Worth:
         nodes = self.problem.nodes
         total = sum(-self.node[n.name] for n in nodes if n.rented and n.name in state.kept)
         total += sum(self.node[n.name] for n in nodes if not n.rented and n.name not in state.kept)
-        total += sum(self.option[o.id] for o in state.chosen.values()) + SERVED * SCALE * self.served(state)
+        total += sum(self.option[o.id] for o in state.chosen.values())
         return total - sum(self.move(state.kind[unit].gpus) for unit in state.moved())
-
-
-def outermost(demands: Sequence[Demand]) -> list[int]:
-    """The places of demands that no other includes."""
-    inner = {k for demand in demands for k in demand.within}
-    return [k for k in range(len(demands)) if k not in inner]
 
 
 UNLIMITED = 10**12

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -98,13 +97,11 @@ def parse_moves(text: str) -> tuple[int | None]:
 
 
 class StepRow(NamedTuple):
-    """A step with its title. `recommendation` None: it is only part of the plan. `starts`: waiting jobs that it makes
-    room for."""
+    """A step with its title. `recommendation` None: it is only part of the plan."""
 
     step: PlanStep
     title: str
     recommendation: Recommendation | None
-    starts: int = 0
 
 
 class PlanPage(Page):
@@ -292,13 +289,7 @@ class PlanPage(Page):
 def _step_rows(plan: Plan, advice: Advice) -> list[StepRow]:
     titles, by_id = Titles(advice), {r.id: r for r in advice.recommendations}
     names = {s.recommendation: titles.of(by_id[s.recommendation]) for s in plan.steps if s.recommendation in by_id}
-    jobs = Counter[int | None]()
-    for start in plan.starts:
-        jobs[start.step] += start.jobs
-    return [
-        StepRow(step, shown.step_title(step, names), by_id.get(step.recommendation or ""), jobs[step.number])
-        for step in plan.steps
-    ]
+    return [StepRow(step, shown.step_title(step, names), by_id.get(step.recommendation or "")) for step in plan.steps]
 
 
 def _question_words(question: PlanQuestion) -> Content:
@@ -317,7 +308,6 @@ def step_words(row: StepRow, advice: Advice) -> Drawing:
     parts = (
         f"Alone: {gain_text(r)}" if r is not None else "",
         f"Empties: {words.listed(step.frees)}" if step.frees else "",
-        f"Makes room for {words.counted(row.starts, 'waiting job')}" if row.starts else "",
         f"After step {before}, which makes room." if before else "Can start now.",
         step.staging.text if step.staging is not None else "",
         f"Risk: {step.risk}" if step.risk else "",

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skuwise.advisor.classify.types import RestingGpu, Verdicts
 from skuwise.advisor.core.advice_json import document
+from skuwise.advisor.plan.build import awaited
 from skuwise.advisor.plan.problem import Layout, PlanRequest
 from skuwise.advisor.plan.result import SCHEMA, Plan
 from skuwise.advisor.plan.solve import solve
-from skuwise.advisor.plan.starts import place, starts_of
+from skuwise.advisor.plan.starts import start_jobs, with_steps
 from skuwise.advisor.plan.steps import sequence
 from skuwise.advisor.recommend.waiting import queue_of
 from skuwise.advisor.show.pages.plan import plan_document
@@ -22,7 +23,7 @@ from skuwise.advisor.show.writers.text import document_text
 from skuwise.tests.support.frame_builder import START, FrameBuilder, queue
 from skuwise.tests.support.moves_builders import END, gpus_of, node, usage, verdicts
 from skuwise.tests.support.plan_builders import busy, halves, plain_node, planner, replica
-from skuwise.tests.support.plan_checker import broken_rules, wrong_starts, wrong_steps
+from skuwise.tests.support.plan_checker import broken_rules, score, wrong_starts, wrong_steps
 from skuwise.tests.support.plan_fleets import small_problem, with_queue
 from skuwise.tests.support.schemas import validate
 
@@ -31,17 +32,18 @@ from skuwise.tests.support.schemas import validate
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
 def test_no_gpu_is_promised_twice(fleet_seed: int, queue_seed: int, keeps_reserve: bool) -> None:
     problem = with_queue(small_problem(fleet_seed), queue_seed)
-    problem = problem if keeps_reserve else replace(problem, reserve={})
+    problem = awaited(problem if keeps_reserve else replace(problem, reserve={}))
     layouts: list[Layout] = []
     layouts.append(solve(problem, 0.2, time.perf_counter, layouts.append))
     assert layouts[1].bound >= layouts[1].value >= layouts[0].value
     for layout in layouts:
-        placed = place(problem, layout)
-        kept = replace(layout, kept=layout.kept | {name for p in placed for name in p.gpus})
+        started = start_jobs(problem, layout)
+        kept = replace(layout, kept=layout.kept | {node.node for start in started for node in start.nodes})
         steps = sequence(problem, kept)
-        starts = starts_of(problem, layout, steps, placed)
+        starts = with_steps(problem, layout, steps, started)
         assert broken_rules(problem, kept) == []
         assert wrong_steps(problem, kept, steps) == []
+        assert score(problem, layout) == pytest.approx(layout.value, abs=0.02 * len(problem.nodes))
         assert wrong_starts(problem, layout, steps, starts) == []
 
 
