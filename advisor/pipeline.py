@@ -122,7 +122,6 @@ def reason_on(
     notes = (
         *price_notes(nodes, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
         *_too_little(verdicts, fleet.floor_hours, now), *waste.notes, *work_that_is_over(fleet), *fleet.site.notes,
-        *(queue.notes if queue is not None else ()),
     )  # fmt: skip
     advice = Advice(
         generated_at=now,

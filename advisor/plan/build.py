@@ -18,23 +18,10 @@ from ..recommend.constraints import GAP_MAX, NODES_SHARED
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
 from ..recommend.pricing import Price
-from ..recommend.waiting import Places, profile_of, shares
 from . import inputs
 from .inputs import EXCLUDED, pool_key, pool_of
-from .problem import (
-    NO_CHANGE,
-    RISKS,
-    FleetChange,
-    Hours,
-    Layout,
-    PlanJobs,
-    PlanNode,
-    PlanOption,
-    PlanRequest,
-    PlanSeries,
-    Problem,
-)
-from .starts import start_jobs
+from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
+from .starts import awaited, turns_of
 from .state import apart
 from .whatif import changed, unknown
 
@@ -142,9 +129,8 @@ def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group
     held by what no series accounts for. MIG instances are given to no job."""
     if problem.goal != "capacity" or reasoned.queue is None:
         return problem
-    verdicts, places = reasoned.fleet.verdicts, Places(reasoned.fleet.verdicts, reasoned.fleet.catalog)
+    verdicts, jobs = reasoned.fleet.verdicts, {g.series_id: g for g in continuing if inputs.comes_and_goes(g)}
     resting = [gpu for gpu in verdicts.resting if gpu.parent_uuid is None and (gpu.node, gpu.gpu_uuid) not in unnamed]
-    jobs = {g.series_id: g for g in continuing if inputs.comes_and_goes(g)}
     taken = {uuid for g in continuing if g.series_id not in jobs for uuid in g.gpus}
     idle = Counter(gpu.node for gpu in resting if not gpu.held and gpu.gpu_uuid not in taken)
     series = list(problem.series)
@@ -152,24 +138,8 @@ def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group
         runs = [w for w in jobs[s.id].now if w.end > verdicts.window.end - inputs.LAST_SECONDS] if s.id in jobs else []
         held = {uuid for w in runs for uuid in w.gpus}
         series[k] = replace(s, resting=Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in held))
-    turns = (
-        PlanJobs(group, count, frozenset(name for name, gpus in places.of(group).items() if shares(group, gpus)))
-        for group, count in reasoned.queue.turns if profile_of(group) is None
-    )  # fmt: skip
-    return replace(problem, idle_gpus=idle, queue=tuple(turns), series=tuple(series))
-
-
-def awaited(problem: Problem) -> Problem:
-    """The problem with the pools that jobs wait for beyond the GPUs that are free today."""
-    places = {u.id: u.node for s in problem.series for u in s.units}
-    started, pools = Counter[str](), set[str]()
-    for start in start_jobs(problem, Layout({}, places, frozenset(n.name for n in problem.nodes if not n.rented))):
-        started[start.waiting] += start.jobs
-    for jobs in problem.queue:
-        started[jobs.group.id] -= jobs.jobs
-        if started[jobs.group.id] < 0:
-            pools |= {problem.by_node[name].pool for name in jobs.fits}
-    return replace(problem, awaited=frozenset(pools))
+    turns = turns_of(reasoned.queue, verdicts, reasoned.fleet.catalog)
+    return replace(problem, idle_gpus=idle, queue=turns, series=tuple(series))
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:

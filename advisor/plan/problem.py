@@ -23,7 +23,7 @@ The rules that every layout keeps (the search, the model and the checker of the 
     largest unit on one node has today, or at most as one node has free today. None where nodes are to buy or missing.
 13. Starts: jobs of `queue` take in turns GPUs of today's nodes that are not held: those of `idle_gpus`, those of units
     that go and of jobs that are released, less those of units that come. Each GPU once, each job whole on nodes of one
-    pool; kept nodes keep the reserve, and that of rule 12. Where tenants are kept apart, starts keep to it.
+    pool; in the end kept nodes have the reserve, and that of rule 12. Where tenants are kept apart, starts keep to it.
 
 Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for down to what the fleet can carry.
 """

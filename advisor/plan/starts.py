@@ -1,14 +1,38 @@
 """Which waiting jobs start where: in their turns they get GPUs that are free or that a layout frees, each once."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..recommend.waiting import shares
+from ...rules.catalog.loader import Catalog
+from ..classify.types import Verdicts
+from ..recommend.waiting import Places, Queue, profile_of, shares
 from .problem import Layout, PlanJobs, Problem
 from .result import PlanStart, PlanStep, StartNode
 from .state import State
+
+
+def turns_of(queue: Queue, verdicts: Verdicts, catalog: Catalog) -> tuple[PlanJobs, ...]:
+    """The jobs that wait for whole GPUs, as they began to wait."""
+    places, fits = Places(verdicts, catalog), dict[str, frozenset[str]]()
+    for group in (group for group in queue.groups if group.blocked_by is None and profile_of(group) is None):
+        nodes = places.of(group)
+        holding = {gpus for gpus in set(nodes.values()) if shares(group, gpus)}
+        fits[group.id] = frozenset(name for name, gpus in nodes.items() if gpus in holding)
+    return tuple(PlanJobs(group, jobs, fits[group.id]) for group, jobs in queue.turns if fits.get(group.id))
+
+
+def awaited(problem: Problem) -> Problem:
+    """The problem with the pools that jobs wait for beyond the GPUs that are free today."""
+    places = {u.id: u.node for s in problem.series for u in s.units}
+    left, today = Counter[str](), Layout({}, places, frozenset(n.name for n in problem.nodes if not n.rented))
+    for jobs in problem.queue:
+        left[jobs.group.id] += jobs.jobs
+    for start in start_jobs(problem, today):
+        left[start.waiting] -= start.jobs
+    fits = {name for jobs in problem.queue if left[jobs.group.id] for name in jobs.fits}
+    return replace(problem, awaited=frozenset(problem.by_node[name].pool for name in fits))
 
 
 def start_jobs(problem: Problem, layout: Layout) -> list[PlanStart]:
@@ -68,8 +92,8 @@ def start_jobs(problem: Problem, layout: Layout) -> list[PlanStart]:
 def lowest_of(problem: Problem, layout: Layout) -> dict[str, int]:
     """Node -> GPUs that waiting jobs could have at any time on the way to a layout: what comes may come first, and what
     goes may go last."""
-    lowest = {n.name: State(problem).startable(n.name) for n in problem.nodes}
-    after = State(problem).set(layout.chosen, layout.places, layout.kept)
+    today, after = State(problem), State(problem).set(layout.chosen, layout.places, layout.kept)
+    lowest = {n.name: today.startable(n.name) for n in problem.nodes}
     for unit, name in after.at.items():
         if after.home.get(unit) != name:
             lowest[name] -= after.kind[unit].gpus
@@ -79,23 +103,16 @@ def lowest_of(problem: Problem, layout: Layout) -> dict[str, int]:
 def with_steps(
     problem: Problem, layout: Layout, steps: Sequence[PlanStep], starts: Sequence[PlanStart]
 ) -> tuple[PlanStart, ...]:
-    """The starts with the step after which their GPUs are free: the last that touches their nodes, or where the reserve
-    is in use until then, their pool. `layout`: without the nodes that are kept for them alone."""
+    """The starts with the step after which their GPUs are free: the last that touches their nodes."""
     last, homes = dict[str, int](), {u.id: u.gpus.keys() for s in problem.series for u in s.units}
     for step in steps:
-        left = [problem.by_series[step.series].resting] if step.series is not None else []
-        for name in step.targets.union(*left, *(homes.get(move.unit, ()) for move in step.moves)):
-            last[name] = last[problem.by_node[name].pool] = step.number
-    free, after = lowest_of(problem, layout), State(problem).set(layout.chosen, layout.places, layout.kept)
-    for pool, nodes in problem.pools.items():
-        free[pool] = sum(free[n.name] for n in nodes if n.name in layout.kept) - after.reserve(pool)
-    out = []
+        released = [problem.by_series[step.series].resting] if step.series is not None else []
+        names = step.targets.union(*released, *(homes.get(move.unit, ()) for move in step.moves))
+        last |= dict.fromkeys(names, step.number)
+    free, out = lowest_of(problem, layout), []
     for start in starts:
-        keys = {node.node for node in start.nodes}
-        if after.reserve(start.pool):
-            keys |= {start.pool} if keys & layout.kept else set()
-            free[start.pool] -= sum(node.gpus for node in start.nodes if node.node in layout.kept)
         for node in start.nodes:
             free[node.node] -= node.gpus
-        out.append(replace(start, step=max((last[key] for key in keys if free[key] < 0), default=None)))
+        late = (last[node.node] for node in start.nodes if free[node.node] < 0)
+        out.append(replace(start, step=max(late, default=None)))
     return tuple(out)

@@ -12,7 +12,6 @@ from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Recommendation, Summary, Unobserved
 from ..core.scalars import sum_if_all
 from ..core.timestamps import day, minute
-from ..core.waiting_types import Waiting
 from ..core.worth import Worth
 from .titles import fact_of, is_waste, waste_of
 
@@ -95,29 +94,16 @@ def gpus_words(summary: Summary) -> str:
 def waiting_words(summary: Summary) -> str:
     """``12 GPUs idle while 9 jobs wait for 16 GPUs``: the queue beside what is at rest; empty where no queue is known,
     or no job waits for GPUs."""
+
+    def gpus(count: float) -> str:
+        figure = f"{count:,.1f}".removesuffix(".0")  # MIG instances are parts of GPUs
+        return "no GPU" if count <= 0 else f"{figure} {'GPU' if figure == '1' else 'GPUs'}"
+
     w = summary.waiting
     if w is None or not w.jobs:
         return ""
-    return queue_words(w) if w.idle_gpus is None else f"{_gpus(w.idle_gpus)} idle while {queue_words(w)}"
-
-
-def queue_words(w: Waiting) -> str:
-    """``9 jobs wait for 16 GPUs``."""
-    if not w.jobs:
-        return "no job waits for GPUs"
-    return f"{words.counted(w.jobs, 'job')} {'waits' if w.jobs == 1 else 'wait'} for {_gpus(w.gpus)}"
-
-
-def _gpus(count: float) -> str:
-    figure = f"{count:,.1f}".removesuffix(".0")  # MIG instances are parts of GPUs
-    return "no GPU" if count <= 0 else f"{figure} {'GPU' if figure == '1' else 'GPUs'}"
-
-
-def queue_details(w: Waiting) -> str:
-    """Since when the first job waits, how many wait for something else, and as of when."""
-    others = f"{words.counted(w.other_jobs, 'job')} {'waits' if w.other_jobs == 1 else 'wait'} for something else"
-    since = f"the first since {minute(w.since)}" if w.since is not None else ""
-    return "; ".join(filter(None, (since, others if w.other_jobs else "", f"as of {minute(w.as_of)}")))
+    wait = f"{words.counted(w.jobs, 'job')} {'waits' if w.jobs == 1 else 'wait'} for {gpus(w.gpus)}"
+    return wait if w.idle_gpus is None else f"{gpus(w.idle_gpus)} idle while {wait}"
 
 
 def short_words(advice: Advice) -> str:

@@ -97,11 +97,6 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
         shown.append(Tile("GPUs freed", f"{plan.gpus_freed:,} of {plan.gpus_today:,}"))
     if plan.energy_kwh_per_month is not None and plan.returned:
         shown.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
-    if plan.waiting is not None and plan.goal == "capacity":
-        jobs, gpus = (sum(getattr(s, name) for s in plan.starts) for name in ("jobs", "gpus"))
-        shown.append(
-            Tile("Waiting jobs that start", f"{jobs:,} of {plan.waiting.jobs:,}", f"on {counted(gpus, 'GPU')}")
-        )
     return (*shown, Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
 
 

@@ -132,7 +132,6 @@ def tiles(story: Story, open_most: int = 2) -> tuple[Tile, ...]:
     days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
     capacity = f"up to {words.hours(free)}/month" if free else "none available now"
     covered = (
-        *(Tile("Queue", coverage.queue_words(w), coverage.queue_details(w)) for w in (s.waiting,) if w is not None),
         Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),
         *(Tile("" if n else "Not judged", text) for n, text in enumerate(coverage.open_verdicts(a, open_most))),
     )

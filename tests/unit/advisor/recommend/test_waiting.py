@@ -40,7 +40,7 @@ def test_jobs_that_are_alike_are_one_group_and_take_turns_as_they_wait() -> None
         {"id": "9", "since": START + 50, "gpus": 8.0}, {"id": "7", "since": START + 10, "name": "first"},
         {"id": "8_[1-6]", "since": START + 20, "jobs": 6}, {"id": "10", "since": START + 60},
         {"id": "3", "since": START, "reason": "Dependency", "blocked": "dependency"},
-        {"id": "uid", "scheduler": "kubernetes", "namespace": "ml", "name": "pod-0", "nodes": math.nan, "since": None},
+        {"id": "ml/pod-0", "scheduler": "kubernetes", "name": "pod-0", "nodes": math.nan, "since": None},
     )  # fmt: skip
     about = [(g.name, g.jobs, g.gpus_each, g.nodes_each, g.ids) for g in q.groups]
     assert about == [
@@ -56,7 +56,6 @@ def test_jobs_that_are_alike_are_one_group_and_take_turns_as_they_wait() -> None
 def test_a_queue_of_any_length_is_counted_and_its_list_is_bounded() -> None:
     q = queued(*({"id": str(n), "user": f"u{n}", "since": START + n} for n in range(1200)))
     assert (len(q.groups), q.total.jobs, len(q.turns)) == (1000, 1200, 1000)
-    assert [(note.code, note.fields["jobs"]) for note in q.notes] == [("waiting-jobs-not-listed", 200)]
 
 
 def test_without_a_queue_nothing_is_said() -> None:
@@ -211,8 +210,6 @@ def test_the_headline_has_the_queue_beside_idle_gpus(jobs: int, gpus: float, idl
     assert waiting_words(summary) == words
     assert page_heading(story).endswith(words) and ("; " in page_heading(story)) == bool(words)
     assert "wait" not in mail_subject(story)
-    (tile,) = [tile for tile in tiles(story) if tile.label == "Queue"]
-    assert tile.change.endswith("as of 2026-08-31 10:00 UTC") == (summary.waiting.as_of == NOW)
 
 
 def test_a_fleet_without_a_queue_and_a_team_say_nothing_of_one() -> None:
