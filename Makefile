@@ -22,7 +22,7 @@ SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d " "))
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 .DEFAULT_GOAL := help
-.PHONY: help setup runtime sbom-tool install demo test integration properties words lint types contracts check bench evaluate model move-model power-model golden picture mails build lock format clean standalone image image-archive standalone-in-container sbom release
+.PHONY: help setup runtime sbom-tool install demo test integration properties words lint types contracts check bench evaluate model move-model power-model golden picture mails build lock format clean standalone image image-archive standalone-in-container packages sbom release
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -102,37 +102,44 @@ build: setup ## sdist, and the wheel from it
 standalone: setup ## the agent as one folder for nodes with an old Python, in dist/
 	$(BIN)/python deploy/standalone/build.py
 
-image: ## the agent's image (ENGINE=docker or podman)
+packages: setup ## .deb and .rpm of the archive that `make standalone` left in dist/
+	$(BIN)/python deploy/packages/build.py dist/skuwise-agent-$(VERSION)-linux-*.tar.gz
+
+image: ## the images of agent and advisor (ENGINE=docker or podman)
 	@sh deploy/setup/engine.sh $(ENGINE)
 	$(ENGINE) build -f deploy/container/Containerfile -t skuwise-agent:$(VERSION) .
+	$(ENGINE) build -f deploy/container/advisor.Containerfile -t skuwise-advisor:$(VERSION) .
 
 sbom-tool: setup
 	@$(ENVIRONMENT) tool sbom requirements/sbom.lock "$(VENV)/sbom"
 
 BILL = $(VENV)/sbom/bin/python deploy/sbom.py --python $(BIN)/python
-sbom: sbom-tool ## bills of materials (CycloneDX JSON) of all, of the agent and of its image, in dist/
+sbom: sbom-tool ## bills of materials (CycloneDX JSON) of all, of the agent and of the images, in dist/
 	$(BILL) --name skuwise --lock requirements/all.lock --out dist/skuwise-$(VERSION).cdx.json
 	$(BILL) --name skuwise-agent --lock requirements/agent.lock --out dist/skuwise-agent-$(VERSION).cdx.json
 	$(BILL) --name skuwise-agent --lock requirements/agent.lock --base "$$(sed -n 's/^ARG BASE=//p' deploy/container/Containerfile)" \
 		--out dist/skuwise-agent-image-$(VERSION).cdx.json
+	$(BILL) --name skuwise-advisor --lock requirements/run.lock --base "$$(sed -n 's/^ARG BASE=//p' deploy/container/advisor.Containerfile)" \
+		--out dist/skuwise-advisor-image-$(VERSION).cdx.json
 
 image-archive: image
 	mkdir -p dist
-	$(ENGINE) save --output dist/skuwise-agent-$(VERSION)-image.tar skuwise-agent:$(VERSION)
-	gzip --no-name --force dist/skuwise-agent-$(VERSION)-image.tar
+	for name in skuwise-agent skuwise-advisor; do \
+		$(ENGINE) save --output dist/$$name-$(VERSION)-image.tar $$name:$(VERSION) || exit 1; done
+	gzip --no-name --force dist/*-image.tar
 
 # Where glibc is old, so that it runs on old nodes too.
 standalone-in-container:
 	$(ENGINE) build -f deploy/standalone/Containerfile --output dist .
 
-release: setup ## sdist, wheel, self-contained agent, image, bills of materials and checksums, in dist/; IMAGE=no needs no container engine
+release: setup ## sdist, wheel, self-contained agent and its packages, images, bills of materials and checksums, in dist/; IMAGE=no needs no container engine
 	@test -z "$$(git status --porcelain)" || { echo "skuwise: The checkout has uncommitted changes. Commit or remove them first." >&2; exit 1; }
 	@test "$(IMAGE)" = no || sh deploy/setup/engine.sh $(ENGINE)
 	rm -rf dist
-	$(MAKE) build $(if $(filter no,$(IMAGE)),standalone,standalone-in-container image-archive) sbom
+	$(MAKE) build $(if $(filter no,$(IMAGE)),standalone,standalone-in-container image-archive) packages sbom
 	cd dist && sha256sum -- * > .SHA256SUMS && mv .SHA256SUMS SHA256SUMS
 	@cat dist/SHA256SUMS
-	@test "$(IMAGE)" != no || echo "Not included: the image. The self-contained agent runs on this machine's glibc and newer." >&2
+	@test "$(IMAGE)" != no || echo "Not included: the images. The self-contained agent runs on this machine's glibc and newer." >&2
 
 lock: setup ## resolve the locks anew and keep versions that still fit; UPGRADE=--upgrade takes the newest
 	$(COMPILE) --extra dev pyproject.toml -o $(LOCK)

@@ -42,17 +42,18 @@ COMMANDS: Mapping[str, Entry] = {
     "doctor": Entry(f"{_CLI}.doctor", "Report what telemetry a source has, and how to add what is missing.", "advisor"),
     "watch": Entry(f"{_CLI}.watch", "Report held idle GPUs, hangs and dead telemetry as they happen.", "advisor", True),
     "idle": Entry(f"{_CLI}.idle", "Report whether a workload, node or GPU has been idle, for scripts.", "advisor"),
+    "mcp": Entry(f"{_CLI}.mcp", "Serve the advice to assistants, as read-only tools (MCP).", "mcp", True),
     "slurm": Entry("skuwise.agent.cli", "Import names, owners and times of Slurm jobs.", "", True),
     "tui": Entry("skuwise.tui.commands", "Browse the fleet and its recommendations in the terminal.", "tui", True),
     "skus": Entry(f"{_CLI}.skus", "List, show and compare GPUs, nodes and prices."),
-    "prices": Entry(f"{_CLI}.showback", "Create a price file from a billing export.", "advisor"),
+    "prices": Entry(f"{_CLI}.prices", "Create a price file from a billing export or from current offers.", "gpuhunt"),
     "showback": Entry(f"{_CLI}.showback", "Split the cost of nodes by team, in FOCUS columns.", "advisor"),
     "rules": Entry("skuwise.rules.commands", "List or check the rules and thresholds."),
     "ledger": Entry(f"{_CLI}.ledger", "List recommendations and record decisions on them.", "advisor"),
     "patch": Entry(f"{_CLI}.patch", "Print the change that an accepted recommendation needs, and its undo.", "advisor"),
     "incidents": Entry(f"{_CLI}.incidents", "List, acknowledge and snooze the incidents of the watch.", "advisor"),
     "report": Entry(f"{_CLI}.report", "Preview or send the weekly report, one mail per team.", "advisor", True),
-    "serve": Entry(f"{_CLI}.serve", "Run reports, watch and caching on a schedule, without systemd.", "advisor", True),
+    "serve": Entry(f"{_CLI}.serve", "Run reports and watch on a schedule, serve metrics and an API.", "advisor", True),
     "simulate": Entry(f"{_CLI}.demo", "Simulate a fleet, to try skuwise or to test it.", "advisor", True),
     "demo": Entry(f"{_CLI}.demo", "Run the full pipeline on simulated data; no GPU needed.", "advisor", True),
 }
@@ -140,7 +141,7 @@ def _run(arguments: list[str], commands: Mapping[str, Entry]) -> int:
             raise
         raise SkuwiseError(
             f"'skuwise {name}' needs the Python package {error.name}, which is not installed.",
-            f"Install it: {install_command((entry.extra if entry else '') or 'all')}",
+            f"Install it: {install_command((entry.extra if entry else '') or 'all', name)}",
         ) from error
     return status if name else EXIT_USAGE
 

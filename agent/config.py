@@ -175,7 +175,8 @@ def load_section(
 
 @dataclass(frozen=True, slots=True)
 class SlurmImportSettings:
-    """``[slurm]``. `jobs`: the job table of advice, where --jobs names none. `sacct`: the program. `slurmrestd`: its
+    """``[slurm]``. `jobs`: the job table of advice, where --jobs names none; `queue`: what ``squeue --json`` wrote,
+    where --queue names none, brought up to date by each import. `sacct`, `squeue`: the programs. `slurmrestd`: its
     address (http on loopback, https, or ``unix:/PATH``), asked instead; `slurmrestd_token_file` holds the JWT,
     `slurmrestd_user` is sent with it; `slurmrestd_version`: of its data, None: found out. `cluster`: Slurm's name of
     this cluster, where the agent's is another. `time_zone`: where sacct wrote a file (None: this machine's).
@@ -183,7 +184,9 @@ class SlurmImportSettings:
     `keep_seconds` leaves it."""
 
     jobs: Path | None = None
+    queue: Path | None = None
     sacct: str = "sacct"
+    squeue: str = "squeue"
     slurmrestd: str = ""
     slurmrestd_token_file: Path | None = None
     slurmrestd_user: str = ""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.source import PrometheusServer
+from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.tests.support.prometheus_engines import free_port, running
 
@@ -42,9 +42,11 @@ def victoria(folder: Path, lines: Iterable[str]) -> Iterator[tuple[str, int]]:
         yield url, engine.pid
 
 
-def frame_of(url: str, catalog: Catalog, start: float, end: float, matches: tuple[str, ...] = ()) -> Frame:
-    """The frame as `skuwise advise --prometheus` reads it. `matches`: as of `--match`."""
-    server = PrometheusServer(url, matches, cached=False)
+def frame_of(
+    url: str, catalog: Catalog, start: float, end: float, matches: tuple[str, ...] = (), queue: Path | None = None
+) -> Frame:
+    """The frame as `skuwise advise --prometheus` reads it. `matches`, `queue`: as of `--match` and `--queue`."""
+    server = PrometheusServer(url, matches, cached=False, jobs=JobTable(queue=queue))
     return server.read(catalog, since=end - start, until=end, now=end)
 
 

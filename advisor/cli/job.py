@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @command(
     "skuwise job 4711 --db /var/lib/skuwise",
     "skuwise job --user ann --since 7d --db /var/lib/skuwise",
+    "skuwise job --since 1d --db /var/lib/skuwise --format json",
     "skuwise job 4711_3 --prometheus http://localhost:9090 --format markdown",
     "skuwise job --keep-finished --since 1d --db /var/lib/skuwise",
 )
@@ -53,7 +54,7 @@ def job(
     existing: str,
     **owner: str | None,
 ) -> int:
-    """Show the card of one job, or list the jobs of a user, most idle first.
+    """Show the card of one job, or list the jobs of a user or of the whole source, most idle first.
 
     ID: Slurm job ID (4711, 4711_3, CLUSTER/4711), workload ID or its first 4 characters, pod, NAMESPACE/POD, or
     workload name; without a source the kept card.
@@ -63,7 +64,7 @@ def job(
     is_list, form = any(name is not None for name in owner.values()), output.form
     refused = {
         "Use one of ID, --keep-finished and --user, --account or --namespace.": (
-            bool(job_id) + is_list + keep_finished != 1
+            bool(job_id) + is_list + keep_finished not in ((0, 1) if telemetry.source.is_named else (1,))
         ),
         "--keep-finished needs --db or --prometheus, and excludes --no-keep.": (
             keep_finished and (no_keep or not telemetry.source.is_named)
@@ -144,8 +145,8 @@ def _of_owner(
     kept = _kept(state, fleet, lambda db: listed(db, since, telemetry.until, owner))
     cards = worst_first([*cards, *(card for card in kept if card.id not in read_ids)])
     if not cards:
-        name = next((name for name in owner.values() if name), "")
-        raise NothingToDo(f"No jobs of {quoted(name)} in this window.", "Check the name, or use a longer --since.")
+        of = "".join(f" of {quoted(name)}" for name in owner.values() if name)
+        raise NothingToDo(f"No jobs{of} in this window.", "Check the name, or use a longer --since.")
     return cards, fleet
 
 

@@ -51,11 +51,10 @@ class LedgerPlace:
         return self.state.every(entries, self.source)
 
 
-def _check(place: LedgerPlace) -> None:
-    exclusive(db=place.source.db, prometheus=place.source.prometheus, state=place.state.state)
-
-
-place_options = into("place", LedgerPlace, fleet_options, state_options(), check=_check)
+place_options = into(
+    "place", LedgerPlace, fleet_options, state_options(),
+    check=lambda place: exclusive(db=place.source.db, prometheus=place.source.prometheus, state=place.state.state),
+)  # fmt: skip
 
 
 @click.group("ledger", cls=Group)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ...rules.base.output import Steps
     from ...rules.catalog.price_files import StatedPrices
+    from ..api.answers import CommandOptions
     from ..core.advice_types import Fleet
     from ..core.frame import Frame
     from ..notify.routes import ReportSettings
@@ -82,6 +83,7 @@ class SourceOptions:
     prometheus: str | None = None
     match: tuple[str, ...] = ()
     jobs: Path | None = None
+    queue: Path | None = None
     no_cache: bool = False
 
     @property
@@ -118,7 +120,10 @@ class SourceOptions:
         use_one_arena()
         note = (lambda _: None) if quiet else say
         slurm = load_section(SlurmImportSettings, "slurm", os.environ)
-        jobs = JobTable(self.jobs or slurm.jobs, slurm.time_zone, slurm.cluster, note, optional=self.jobs is None)
+        jobs = JobTable(
+            self.jobs or slurm.jobs, slurm.time_zone, slurm.cluster, note, optional=self.jobs is None,
+            queue=self.queue or slurm.queue, queue_optional=self.queue is None,
+        )  # fmt: skip
         if self.prometheus is None:
             if self.match:
                 raise UsageError("--match requires --prometheus.", "Add --prometheus URL, or remove --match.")
@@ -269,6 +274,17 @@ class StateOptions:
         return states
 
 
+def command_options(telemetry: Telemetry, state: StateOptions) -> CommandOptions:
+    """The options of this run, for the commands whose documents answer other programs."""
+    from ..api.answers import CommandOptions
+
+    groups = (telemetry.source, telemetry.rulebook, state)
+    source, rulebook, file = (tuple(shlex.split(words(group, absolute=True))) for group in groups)
+    until = ("--until", rfc3339(telemetry.until)) if telemetry.until is not None else ()
+    since = ("--since", f"{telemetry.since:.0f}s") if telemetry.since else ()
+    return CommandOptions(source, (*since, *until), until, rulebook, file)
+
+
 def _home() -> Path:
     from ..state.file import state_folder
 
@@ -361,6 +377,7 @@ _source = (
 _source_files = (
     option("--no-cache", is_flag=True, help="neither read nor write the cache of answers and of the last look"),
     option("--jobs", type=FILE, help="Slurm's job table, of sacct --parsable2 (default: setting slurm.jobs)"),
+    option("--queue", type=FILE, help="Slurm's queue, of squeue --all --json (default: setting slurm.queue)"),
 )
 # The telemetry of the fleet that is meant, as the argument `source`.
 fleet_options = into("source", SourceOptions, *_source)

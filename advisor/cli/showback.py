@@ -1,17 +1,17 @@
-"""``skuwise showback``: what each team's GPUs cost, as FOCUS rows or a table. ``skuwise prices``: prices of a bill."""
+"""``skuwise showback``: what each team's GPUs cost, as FOCUS rows or a table."""
 
 import json
 import os
 import time
 from pathlib import Path
 
-from click import argument, group, option
+from click import option
 
-from ...rules.base.click_commands import FILE, Choice, Group, command, examples, format_option
+from ...rules.base.click_commands import FILE, Choice, command
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError
-from ...rules.base.output import Progress, say, write_json, write_whole
+from ...rules.base.output import Progress, say
 from ...rules.base.sanitize import clean
-from .options import OutputOptions, Telemetry, output_options, rules_option, telemetry_options
+from .options import OutputOptions, Telemetry, output_options, telemetry_options
 
 _BY = ("team", "workload", "namespace", "account")
 # Notes on the dollars of rows, for stderr; the table prints all notes.
@@ -69,44 +69,4 @@ def showback(
             f"The rows of {clean(wrong[0])} do not sum to its price x hours within 0.1 %.",
             "Report this with the output of --format json, and do not use its rows.",
         )
-    return EXIT_DONE
-
-
-@group("prices", cls=Group)
-def prices() -> None:
-    """Create a price file from a billing export."""
-
-
-@prices.command("import", epilog=examples("skuwise prices import focus.csv --output prices.yaml"))
-@argument("export", type=FILE)
-@option("--output", type=FILE, help="write the price file, for --prices of other commands")
-@rules_option("catalog")
-@format_option("table", "json")
-def import_(export: Path, output: Path | None, rules: Path | None, form: str) -> int:
-    """Import prices from a billing export: FOCUS 1.x or AWS cost and usage report.
-
-    EXPORT: billing export: CSV, plain or gzip.
-    """
-    import yaml
-
-    from ...rules.catalog.loader import load_catalog
-    from ..billing.bill import Export, bill_document, bill_json, price_entries, sum_up
-    from ..core.advice_json import plain
-    from ..core.formatting import counted
-
-    file = Export(export)
-    bill = sum_up(file.charges(), load_catalog(rules))
-    if not bill.lines:
-        raise NothingToDo(
-            f"{export} charges no GPU node that the catalog knows ({file.rows} rows).",
-            "Add a column of instance types to the export, or the nodes to --rules DIR.",
-        )
-    if form == "json":
-        write_json(plain(bill_json(bill, file)))
-    else:
-        OutputOptions("table").write(bill_document(bill, file))
-    if output is not None:
-        entries = price_entries(bill, file)
-        write_whole(output, yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True))
-        say(f"{counted(len(entries), 'price')} written to {output}")
     return EXIT_DONE

@@ -15,10 +15,11 @@ from .formatting import clause, listed
 Ints = npt.NDArray[np.intp]
 Key = tuple[str, str]
 
-# id: Slurm's job id (of tasks that wait ``22_[1-10]``), or a pod's uid. jobs: how many jobs the row stands for. gpus:
-# that each asks for, in whole GPUs. nodes: that each asks for; NaN: any number. gpu_type: as asked for (``h100``,
-# ``1g.10gb``); None: any. since: Unix seconds. reason: the scheduler's word. blocked: a code of `telemetry/waiting.py`
-# where it waits for something else than GPUs; None: for GPUs.
+# id: Slurm's job id (of tasks that wait ``22_[1-10]``), or ``NAMESPACE/POD`` (of pods that wait together the oldest).
+# jobs: how many jobs the row stands for. gpus: that each asks for, in whole GPUs. nodes: that each asks for, one for
+# each pod; NaN: any number. gpu_type: as asked for (``h100``, ``1g.10gb``, several with commas between); None: any.
+# since: Unix seconds. reason: the scheduler's word. blocked: a code of `telemetry/waiting.py` where it waits for
+# something else than GPUs; None: for GPUs.
 WAITING = [
     "scheduler", "cluster", "id", "namespace", "name", "user", "account", "partition", "jobs", "gpus", "nodes",
     "gpu_type", "since", "reason", "blocked",

@@ -86,6 +86,7 @@ class Hold:
     scheduler: str = "process"
     job_id: str | None = None
     pod: str | None = None
+    is_workload: bool = True  # else a node or GPUs that are asked about
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
         return frame
     clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
     names = set(filter(None, clusters.values()))
-    chosen += [job for job in jobs if is_of_cluster(job, names, cluster)]
-    others = {repr(job.cluster or "") for job in jobs if not is_of_cluster(job, names, cluster)}
+    chosen += [job for job in jobs if is_of_cluster(job.cluster, names, cluster)]
+    others = {repr(job.cluster or "") for job in jobs if not is_of_cluster(job.cluster, names, cluster)}
     runs = _runs(chosen, names)
     seconds = frame.source.get("row_seconds")  # of a server, coarser than the scans in a database
     edge = max(EDGE_SECONDS, seconds) if isinstance(seconds, (int, float)) else EDGE_SECONDS

@@ -25,14 +25,17 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own. `optional`: where it
-    is not there yet, advice goes on without it. Its `repr` says which jobs it gives."""
+    """Slurm's job table beside the telemetry, and its `queue`, of ``squeue --json``. `path`: None: there is none but
+    the databases' own. `optional`, `queue_optional`: where it is not there yet, advice goes on without it. Its `repr`
+    says which jobs it gives."""
 
     path: Path | None = None
     time_zone: ZoneInfo | None = None
     cluster: str | None = None
     say: Callable[[str], None] = field(default=lambda _: None, repr=False)
     optional: bool = False
+    queue: Path | None = None
+    queue_optional: bool = False
 
     def join(self, frame: Frame) -> Frame:
         """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError for no job table."""
@@ -59,6 +62,24 @@ class JobTable:
             self.say(line)
         return with_jobs(frame, job_table.jobs.values(), cluster=self.cluster)
 
+    def with_queue(self, frame: Frame) -> Frame:
+        """The frame, of the whole fleet, with Slurm's queue. Raises SkuwiseError for no queue."""
+        if self.queue is None:
+            return frame
+        from ...agent.slurm_jobs.queue import read_squeue  # noqa: PLC0415
+        from .waiting import with_queue  # noqa: PLC0415
+
+        try:
+            queue = read_squeue(self.queue)
+        except SkuwiseError as error:
+            if not self.queue_optional:
+                raise
+            self.say(f"Slurm's queue not used: {error}")
+            return frame
+        for line in queue.warnings:
+            self.say(line)
+        return with_queue(frame, queue, cluster=self.cluster)
+
 
 @dataclass(frozen=True)
 class Databases:
@@ -82,7 +103,8 @@ class Databases:
             self.paths, since_seconds=since, until=until, now=now, processes=self.processes, steps=self.steps,
             resolution=resolution, wanted=wanted_gpus if wanted_gpus or resolution < HOUR else None,
         )  # fmt: skip
-        return self.jobs.join(frame)
+        frame = self.jobs.join(frame)
+        return frame if resolution < HOUR else self.jobs.with_queue(frame)
 
     def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
         """The frame of a window, group by group of nodes where it is large (`core/frame.py`)."""
@@ -132,7 +154,7 @@ class PrometheusServer:
 
         with self._reading(now) as reading:
             whole = {"since_seconds": since, "until": until, "resolution": resolution, "wanted_gpus": wanted_gpus}
-            return self.jobs.join(next(read_frames(reading, catalog, **whole)))
+            return self.jobs.join(next(read_frames(reading, catalog, **whole, with_queue=self.jobs.with_queue)))
 
     def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
         """The frame of a window, group by group of nodes where it is large: one group's rows are held at a time."""
@@ -141,8 +163,9 @@ class PrometheusServer:
 
         with self._reading(now) as reading:
             for frame in read_frames(
-                reading, catalog, since_seconds=since, until=until, rows_at_once=ROWS_AT_ONCE, joined=self.jobs.join
-            ):
+                reading, catalog, since_seconds=since, until=until, rows_at_once=ROWS_AT_ONCE, joined=self.jobs.join,
+                with_queue=self.jobs.with_queue,
+            ):  # fmt: skip
                 yield self.jobs.join(frame)
                 del frame
 

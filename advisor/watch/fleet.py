@@ -77,7 +77,7 @@ class WatchedFleet:
     def sighting(
         self, kind: IncidentKind, code: str, subject: Subject, text: str, step: tuple[str, str], *, severity: Severity,
         since: float, gpus: Sequence[int], evidence: tuple[Evidence, ...], last_work: float | None = None,
-        wasted_seconds: float = 0.0, **fields: str | float,
+        wasted_seconds: float = 0.0, **fields: str | float | None,
     ) -> Sighting:  # fmt: skip
         """A sighting with its hours and dollars. `text`: the finding in one sentence; `step`: code and sentence of the
         one thing to do. Both may use `fields`, `who`, `gpus`, `name` and `node` of the subject, `since`, and `lasted`,

@@ -4,8 +4,10 @@ A script may end work on the answer, so it is idle only where all of the time wa
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.ids import Named
-from ..core.incident_types import Hold, Mask, Recent
+from ..core.incident_types import Floats, Hold, Recent
 from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
 from .fleet import MINUTE, Criteria, WatchedFleet, given_time, named, rests
@@ -28,8 +30,8 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked about: the place of a workload, or else the places of GPUs, where a node, a GPU or the whole source
-    is meant."""
+    """What is asked about: the places of its GPUs, and that of the workload; None: a node, a GPU or the whole source is
+    meant."""
 
     what: str
     hold: int | None = None
@@ -57,7 +59,7 @@ def targets(recent: Recent) -> Mapping[Named | None, Target]:
         nodes = tuple(dict.fromkeys(recent.gpus[gpu].node for gpu in hold.gpus))
         jobs = tuple(filter(None, (hold.job_id, hold.pod)))
         what = Named(hold.workload_id, f"{hold.holder} {hold.name}", hold.name, nodes, jobs)
-        every[what] = Target(f"{hold.holder} {named(hold.name)}", n)
+        every[what] = Target(f"{hold.holder} {named(hold.name)}", n, hold.gpus)
     for node in recent.nodes:
         gpus = tuple(n for n, gpu in enumerate(recent.gpus) if gpu.node == node.node)
         every[Named(f"node:{node.node}", "node", node.node)] = Target(f"node {named(node.node)}", gpus=gpus)
@@ -67,61 +69,72 @@ def targets(recent: Recent) -> Mapping[Named | None, Target]:
     return every
 
 
-def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, criteria: Criteria) -> IdleAnswer:
-    """Whether a target has been idle for so long, was busy within that time, or cannot be known."""
-    if target.hold is not None:
-        holds, gpus = [target.hold], recent.holds[target.hold].gpus
-    else:
-        # The GPUs as if one workload held them, since ever, and every workload that holds some of them.
-        gpus = target.gpus
-        asked = Hold("asked", "asked", target.what, "process", Owner(), gpus, -math.inf, "activity")
-        service = {name: np.vstack([n, np.full(n.shape[1], np.nan)]) for name, n in recent.service.items()}
-        recent = replace(recent, holds=(*recent.holds, asked), service=service)
-        holds = [n for n, hold in enumerate(recent.holds) if set(gpus) & set(hold.gpus)]
-    fleet = WatchedFleet(recent, criteria)
-    rested = rests(fleet, max(longer_than_seconds - _TOLERANCE_SECONDS, MINUTE))
-    rest = max((rested[n] for n in holds if n in rested), key=lambda rest: rest.since, default=None)
-    signs, count = fleet.holds, sum(recent.gpus[gpu].part for gpu in gpus)
+def idle_answers(
+    recent: Recent, asked: Sequence[Target], longer_than_seconds: float, criteria: Criteria
+) -> list[IdleAnswer]:
+    """Whether each target has been idle for so long, was busy within that time, or cannot be known."""
+    # The GPUs of a node as if one workload held them, since ever, beside every workload that holds some of them.
+    added = [
+        Hold("asked", "asked", target.what, "process", Owner(), target.gpus, -math.inf, "activity", is_workload=False)
+        for target in asked
+        if target.hold is None
+    ]
+    unknown = np.full((len(added), len(recent.spans.ends)), np.nan)
+    service = {name: np.vstack([values, unknown]) for name, values in recent.service.items()}
+    fleet = WatchedFleet(replace(recent, holds=(*recent.holds, *added), service=service), criteria)
+    signs, rested = fleet.holds, rests(fleet, max(longer_than_seconds - _TOLERANCE_SECONDS, MINUTE))
+    last_work = last_true(signs.work, fleet.spans)
+    uses = (
+        ("gpu-activity", "GPU activity at {at}.", last_true(signs.work & ~signs.queue, fleet.spans)),
+        ("requests", "Its engine had requests at {at}.", last_true(signs.queue, fleet.spans)),
+        ("host-activity", "Its hosts were loading or writing data at {at}.", last_true(given_time(fleet), fleet.spans)),
+    )
+    holders, places = defaultdict[int, list[int]](list), count(len(recent.holds))
+    for n, hold in enumerate(recent.holds):
+        for gpu in hold.gpus:
+            holders[gpu].append(n)
 
-    def newest(mask: Mask) -> float | None:
-        """The end of the last span that is true for any of the holds."""
-        end = float(last_true(np.logical_or.reduce(mask[holds], keepdims=True), fleet.spans)[0])
-        return end if math.isfinite(end) else None
+    def judge(target: Target) -> IdleAnswer:
+        shares = {n for gpu in target.gpus for n in holders[gpu]}
+        holds = [target.hold] if target.hold is not None else [*sorted(shares), next(places)]
+        rest = max((rested[n] for n in holds if n in rested), key=lambda rest: rest.since, default=None)
+        gpu_count = sum(recent.gpus[gpu].part for gpu in target.gpus)
 
-    def answer(state: IdleState, code: str, text: str, **fields: str) -> IdleAnswer:
-        since = rest.since if rest is not None and state == "idle" else None
-        reason = coded(code, text, **fields)
-        return IdleAnswer(state, target.what, count, since, newest(signs.work), fleet.end, reason)
+        def newest(ends: Floats) -> float | None:
+            return float(end) if math.isfinite(end := np.fmax.reduce(ends[holds])) else None
 
-    if not gpus:
-        return answer("unknown", "no-gpus", "No GPU of it is in the data.")
-    if fleet.is_stale:
-        age = span(recent.now - fleet.end)
-        return answer("unknown", "data-stale", "The newest data are {age} old ({at}).", age=age, at=minute(fleet.end))
-    for code, text, mask in (
-        ("gpu-activity", "GPU activity at {at}.", signs.work & ~signs.queue),
-        ("requests", "Its engine had requests at {at}.", signs.queue),
-        ("host-activity", "Its hosts were loading or writing data at {at}.", given_time(fleet)),
-    ):
-        last = newest(mask)
-        if last is not None and last > fleet.end - longer_than_seconds + _TOLERANCE_SECONDS:
-            return answer("busy", code, text, at=minute(last))
-    missing = [recent.holds[n] for n in holds if n not in rested]
-    if missing or rest is None:
-        code, text = _why_unknown(fleet, missing, fleet.end - longer_than_seconds)
-        return answer("unknown", code, text)
-    what = counted(round(count), "GPU") if count >= 1 else "Its GPU part"
-    least, lasted = "at least " if rest.at_least else "", span(fleet.end - rest.since)
-    return answer("idle", "idle", "{gpus} not used for {least}{span}.", gpus=what, least=least, span=lasted)
+        def answer(state: IdleState, code: str, text: str, **fields: str) -> IdleAnswer:
+            since = rest.since if rest is not None and state == "idle" else None
+            reason = coded(code, text, **fields)
+            return IdleAnswer(state, target.what, gpu_count, since, newest(last_work), fleet.end, reason)
+
+        if not target.gpus:
+            return answer("unknown", "no-gpus", "No GPU of it is in the data.")
+        if fleet.is_stale:
+            age, at = span(recent.now - fleet.end), minute(fleet.end)
+            return answer("unknown", "data-stale", "The newest data are {age} old ({at}).", age=age, at=at)
+        for code, text, ends in uses:
+            last = newest(ends)
+            if last is not None and last > fleet.end - longer_than_seconds + _TOLERANCE_SECONDS:
+                return answer("busy", code, text, at=minute(last))
+        missing = [fleet.recent.holds[n] for n in holds if n not in rested]
+        if missing or rest is None:
+            code, text = _why_unknown(fleet, missing, fleet.end - longer_than_seconds)
+            return answer("unknown", code, text)
+        what = counted(round(gpu_count), "GPU") if gpu_count >= 1 else "Its GPU part"
+        least, lasted = "at least " if rest.at_least else "", span(fleet.end - rest.since)
+        return answer("idle", "idle", "{gpus} not used for {least}{span}.", gpus=what, least=least, span=lasted)
+
+    return [judge(target) for target in asked]
 
 
 def _why_unknown(fleet: WatchedFleet, missing: Sequence[Hold], begin: float) -> tuple[str, str]:
     if not all(map(fleet.is_fresh, missing)):
         return "idle-node-silent", "No fresh data from one of its nodes."
-    gpus, newest = sorted({gpu for hold in missing for gpu in hold.gpus}), fleet.spans.since(begin)
-    signs = fleet.gpus
-    blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted) & signs.held
-    if blind[gpus][:, newest].mean() > _MOSTLY:
+    gpus, signs = sorted({gpu for hold in missing for gpu in hold.gpus}), fleet.gpus
+    newest, masks = fleet.spans.since(begin), (signs.rest, signs.work, signs.spin, signs.contradicted)
+    judged = np.logical_or.reduce([mask[gpus][:, newest] for mask in masks])
+    if (signs.held[gpus][:, newest] & ~judged).mean() > _MOSTLY:
         return "held-not-confirmed", "Memory is held, and no other metric confirms that the GPU rests: not judged."
     young = max((hold.since for hold in missing), default=begin)
     if young > begin:

@@ -87,7 +87,8 @@ def find_held_idle(fleet: WatchedFleet) -> Iterator[Sighting]:
                 Evidence("idle_observed", rest.idle_seconds / idle, fleet.rules.observed_min, "ratio"),
                 *(Evidence("last_work", at, None, "time (UTC)") for at in worked),
                 *([Evidence("requests_waiting", 0.0, None, "requests")] if hold.engine else []),
-            ), limit=span(limit), least="at least " if rest.at_least else "", last=minute(last or 0.0),
+            ), limit=span(limit), least="at least " if rest.at_least else "",
+            last=None if last is None else minute(last),
         )  # fmt: skip
 
 

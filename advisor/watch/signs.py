@@ -143,7 +143,8 @@ def _hosts(recent: Recent, working: Mask, rules: Levels) -> tuple[Mask, Mask, Va
     homes = [sorted({place[recent.gpus[gpu].node] for gpu in hold.gpus}) for hold in recent.holds]
     load = np.zeros(busy.shape, dtype=np.intp)
     for n, rows in enumerate(homes):
-        load[rows] += working[n]
+        if recent.holds[n].is_workload:
+            load[rows] += working[n]
     host, is_measured = np.zeros_like(working), np.zeros(len(homes), dtype=np.bool_)
     fabric = np.full(working.shape, np.nan, dtype=np.float32)
     for n, rows in enumerate(homes):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from .ids import gang_id, series_id, workload_id
 
 # Kinds whose pods work together. A Job is one where several of its pods run at a time.
-_GANGS = frozenset({
+GANGS = frozenset({
     "PyTorchJob", "MPIJob", "TFJob", "MXJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob", "JobSet",
     "LeaderWorkerSet", "RayCluster", "RayJob", "SparkApplication",
 })  # fmt: skip
@@ -36,8 +36,8 @@ KSERVE_CONTAINER = "kserve-container"
 _LWS_NAME, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 _KSERVE, _NOTEBOOK = "serving.kserve.io/inferenceservice", "notebook-name"
 # Kueue labels the pods of StatefulSets as well; those are replicas, and what has an operator is that operator's gang.
-_KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
-OPERATOR_LABELS = (_LWS_NAME, _LWS_GROUP, _KSERVE, _NOTEBOOK, _KUEUE_GROUP)
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+OPERATOR_LABELS = (_LWS_NAME, _LWS_GROUP, _KSERVE, _NOTEBOOK, KUEUE_GROUP)
 # Pods of KAI Scheduler and Run:ai that hold a GPU for the pods that share it (label `runai-gpu-group` of both).
 RESERVATION_NAMESPACES = frozenset({"kai-resource-reservation", "runai-reservation"})
 RESERVED = "reserved for shared use"
@@ -176,7 +176,7 @@ class _Known:
     def work(self, pod: Pod) -> tuple[str | None, str, PodOwner | None]:
         """Kind and name of what the pod is work of, and the gang that it is in if that is one."""
         labels = {name: pod.labels.get(spelled(name)) for name in OPERATOR_LABELS}
-        pod_group = labels[_KUEUE_GROUP]
+        pod_group = labels[KUEUE_GROUP]
         if pod.namespace in RESERVATION_NAMESPACES:
             return "Pod", RESERVED, None
         if not pod.is_told:
@@ -187,7 +187,7 @@ class _Known:
             return itself.kind, itself.name, itself if is_gang else None
         chain = self._chain(pod, pod.owner)
         kind, name = chain[-1].kind, chain[-1].name
-        gang = next((pod_owner for pod_owner in chain if pod_owner.kind in _GANGS), None)
+        gang = next((pod_owner for pod_owner in chain if pod_owner.kind in GANGS), None)
         group = self._group(pod, pod.owner.name, gang, labels) if pod.owner.kind == "StatefulSet" else None
         if group is not None:
             return "LeaderWorkerSet", group[0], PodOwner("LeaderWorkerSet", group[1])

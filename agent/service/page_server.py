@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import Metric
 from prometheus_client.exposition import generate_latest
@@ -56,6 +56,19 @@ class Page:
 MakePage = Callable[[Mapping[str, int]], Page]
 
 
+class Response(NamedTuple):
+    """Of another path than the page's. `headers` come beside the usual ones, or replace them."""
+
+    status: int
+    body: bytes
+    kind: str
+    headers: Mapping[str, str]
+
+
+# The response to a request by its method, its target and its headers; None: the path is not one of these.
+Respond = Callable[[str, str, Mapping[str, str]], Response | None]
+
+
 def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
     """Labels from outside: one line, printable, cut. What is None or empty is left out."""
     texts = {name: clean_text(str(value), limit) for name, value in labels.items() if value is not None}
@@ -64,12 +77,13 @@ def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
 
 class PageServer:
     """`page` is made, given how connections ended so far, when `version` is another one; `is_healthy` answers
-    /healthz. `fault`: why it does not listen."""
+    /healthz, `respond` what else is served (None: nothing). `fault`: why it does not listen."""
 
     def __init__(
-        self, address: Address, page: MakePage, *, version: Callable[[], object], is_healthy: Callable[[], bool]
-    ) -> None:
-        self.address, self.is_healthy = address, is_healthy
+        self, address: Address, page: MakePage, *, version: Callable[[], object], is_healthy: Callable[[], bool],
+        respond: Respond | None = None,
+    ) -> None:  # fmt: skip
+        self.address, self.is_healthy, self.respond = address, is_healthy, respond
         self.fault: Absence | None = None
         self.ended: Counter[str] = Counter()
         self._page, self._version = page, version
@@ -166,9 +180,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         assert isinstance(self.server, _Server)
-        page, path = self.server.page, self.path.partition("?")[0]
+        page, path, more = self.server.page, self.path.partition("?")[0], {}
+        response = page.respond(self.command, self.path, self.headers) if page.respond is not None else None  # type: ignore[arg-type] - a Mapping but for its type
         outcome, status, kind, encoding = "health", 200, "text/plain; charset=utf-8", ""
-        if path == "/healthz":
+        if response is not None:
+            status, body, kind, more = response
+            outcome = "answered" if status < 400 else "bad_request" if status < 500 else "failed"
+        elif self.command != "GET":
+            self.send_error(501)
+            return
+        elif path == "/healthz":
             body = b"sampling\n"
             if not page.is_healthy():
                 status, body = 503, b"no tick was kept of late\n"
@@ -186,12 +207,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         headers = {"Content-Type": kind, "Content-Length": str(len(body)), "Content-Encoding": encoding}
         fixed = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
-        for name, value in (headers | fixed).items():
+        for name, value in {**headers, **fixed, **more}.items():
             if value:
                 self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
         page.ended[outcome] += 1
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names of http.server
 
     def log_message(self, format: str, *args: object) -> None:
         """Scrapes are counted on the page, not written to the log."""

@@ -28,6 +28,7 @@ from ..base.safe_text import clean_text
 from ..base.settings import parse_zone
 from ..config import SlurmImportSettings, load_config, load_section
 from ..store.slurm_rows import known_jobs, write_jobs
+from .queue import read_squeue
 from .read_jobs import COLUMNS, MAX_JSON_BYTES, JobsOfNode, Keep, ReadJobs, read_job_table, read_jobs, write_job_table
 
 # Newest first; a server has some three of them at a time, and answers 404 for another.
@@ -84,6 +85,28 @@ def ask_sacct(
             return read_jobs(out, zone=UTC, keep=keep, what="sacct's answer")
         except UsageError as error:
             raise SkuwiseError(f"{error.message} {said}".strip(), remedy) from error
+
+
+def write_queue(path: Path, program: str, environ: Mapping[str, str]) -> None:
+    """Write Slurm's queue, all or nothing; it names people. Raises SkuwiseError."""
+    # Nothing of the caller's environment changes what is asked for, and lists of an array's tasks are not cut.
+    variables = {name: value for name, value in environ.items() if not name.startswith("SQUEUE_")}
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("wb") as out:
+            subprocess.run(  # noqa: S603 - no shell, and a program that the settings name
+                [shutil.which(program, path=environ.get("PATH", os.defpath)) or program, "--all", "--json"],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL, check=True, timeout=120.0,
+                env=variables | {"SLURM_BITSTR_LEN": "0"},
+            )  # fmt: skip
+        read_squeue(temporary)
+        temporary.chmod(0o640)
+        temporary.replace(path)
+    except (OSError, subprocess.SubprocessError) as error:
+        remedy = "Run squeue --all --json as this user, or set slurm.squeue; slurm.queue names a file here."
+        raise SkuwiseError(f"Slurm's queue cannot be written to {path}: {clean_text(str(error))}", remedy) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _too_slow(what: str, seconds: float) -> SkuwiseError:
@@ -182,13 +205,19 @@ def import_jobs(
     cluster: str | None,
 ) -> int:
     """Read `file` (``-``: stdin; None: ask for what happened in the last `since` seconds; None: since the last import),
-    and add its jobs to the job table `output`, else to the database `db` (None: the agent's). Returns the exit status.
+    and add its jobs to the job table `output`, else to the database `db` (None: the agent's). Without `file` Slurm's
+    queue is written too, where the settings name a file for it. Returns the exit status.
     Raises UsageError, NothingToDo, SkuwiseError."""
     now, environ = time.time(), os.environ
     settings = load_section(SlurmImportSettings, "slurm", environ)
     if file is not None and since is not None:
         raise UsageError("--since applies to a query of sacct, not to FILE.", "Remove --since or FILE.")
     zone = parse_zone(time_zone) if time_zone else settings.time_zone
+    if file is None and settings.queue is not None:
+        try:
+            write_queue(settings.queue, settings.squeue, environ)
+        except SkuwiseError as error:  # names of jobs do not wait for it, and its age shows
+            say(str(error))
 
     def read(keep: Keep | None, last: float | None) -> ReadJobs:
         if file is not None:

@@ -192,11 +192,10 @@ class ReadJobs:
         return [text.format(count) for count, text in said if count]
 
 
-def is_of_cluster(job: SlurmJob, clusters: Collection[str], cluster: str | None) -> bool:
-    """Whether a job may be of this cluster. `clusters`: as the nodes name theirs; `own`: Slurm's name of it, if set."""
-    if job.cluster is None:
-        return True
-    return job.cluster == cluster if cluster is not None else not clusters or job.cluster in clusters
+def is_of_cluster(said: str | None, clusters: Collection[str], cluster: str | None) -> bool:
+    """Whether a job of the cluster `said` (None: unknown) may be of this one. `clusters`: as the nodes name theirs;
+    `cluster`: Slurm's name of it, if set."""
+    return said is None or (said == cluster if cluster is not None else not clusters or said in clusters)
 
 
 def job_nodes(job: SlurmJob) -> frozenset[str] | None:
@@ -222,7 +221,7 @@ class JobsOfNode:
     elsewhere: int = 0
 
     def __call__(self, job: SlurmJob) -> bool:
-        if not is_of_cluster(job, self.database.clusters, self.own_cluster):
+        if not is_of_cluster(job.cluster, self.database.clusters, self.own_cluster):
             self.other_clusters[job.cluster or ""] += 1
             return False
         nodes, end = job_nodes(job), float("inf") if job.ended_at is None else job.ended_at
@@ -335,9 +334,9 @@ def _json_records(document: bytes, what: str) -> Iterator[Mapping[str, str]]:
         job: object = None
         with suppress(msgspec.DecodeError, ValueError, RecursionError):
             job = msgspec.json.decode(raw)
-        columns = {column: next(filter(None, (_text(_at(job, place)) for place in places)), "")
+        columns = {column: next(filter(None, (json_text(_at(job, place)) for place in places)), "")
                 for column, places in _PLACES.items()}  # fmt: skip
-        array, task = (_text(_at(job, f"array.{name}")) for name in ("job_id", "task_id"))
+        array, task = (json_text(_at(job, f"array.{name}")) for name in ("job_id", "task_id"))
         columns["jobid"] = f"{array}_{task}" if array not in ("", "0") and task else ""
         for column, name in (("alloctres", "allocated"), ("reqtres", "requested")):
             tres = _at(job, f"tres.{name}")
@@ -351,7 +350,8 @@ def _at(said: object, place: str) -> object:
     return said
 
 
-def _text(said: object) -> str:
+def json_text(said: object) -> str:
+    """A word or a number of Slurm's JSON; of a list the first. Empty: none."""
     if isinstance(said, dict):
         said = said.get("number") if said.get("set") is True and said.get("infinite") is not True else None
     if isinstance(said, list):
@@ -361,7 +361,7 @@ def _text(said: object) -> str:
 
 def _tres(said: object) -> str:
     """``{"type": "gres", "name": "gpu:h100", "count": 4}`` as ``gres/gpu:h100=4``; memory is counted in MiB."""
-    kind, name, count = (_text(_at(said, key)) for key in ("type", "name", "count"))
+    kind, name, count = (json_text(_at(said, key)) for key in ("type", "name", "count"))
     return f"{kind}/{name}={count}" if name else f"{kind}={count}" if count else ""
 
 

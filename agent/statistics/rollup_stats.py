@@ -51,12 +51,6 @@ def nearest_rank(values: Sequence[float], share: float) -> float | None:
     return sorted(values)[rank - 1]
 
 
-def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
-    """The mean over time; None where there is no value or no time."""
-    total = sum(weights)
-    return sum(map(mul, values, weights)) / total if total > 0 else None
-
-
 def share_of_time(flags: Iterable[bool | None], seconds: Iterable[float]) -> float | None:
     """Share (0..1) of the known time in which the flag holds; None where nothing is known."""
     points = [(flag, weight) for flag, weight in zip(flags, seconds, strict=True) if flag is not None]
@@ -218,8 +212,10 @@ def measure_statistics(name: str, values: Values, seconds: Sequence[float], *, a
     if not points:
         return {f"{name}_n": 0}
     numbers, weights = zip(*points, strict=True)
+    total = len(numbers) if amount else sum(weights)
+    whole = sum(numbers) if amount else sum(map(mul, numbers, weights))
     return {
-        f"{name}_mean": sum(numbers) / len(numbers) if amount else weighted_mean(numbers, weights),
+        f"{name}_mean": whole / total if total > 0 else None,
         f"{name}_max": max(numbers),
         f"{name}_p95": nearest_rank(numbers, 0.95),
         f"{name}_n": len(numbers),

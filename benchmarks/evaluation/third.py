@@ -8,8 +8,10 @@ Seeds below 1000 are for reporting and are never read one by one; nothing is fit
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,7 @@ from ..generators.third.agent_store import write_node
 from ..generators.third.exporters import observe
 from ..generators.third.findings import RULES
 from ..generators.third.fleet import plan
+from ..generators.third.queues import Waits
 from ..generators.third.series import lines
 from ..generators.third.truth import Truth, truths_of
 from ..scoring import (
@@ -55,17 +58,20 @@ LEAST_OVERLAP = 1800.0
 
 @dataclass
 class Result:
-    """What was said under one view. `findings`: rule -> found, missed, false, rightly silent."""
+    """What was said under one view. `findings`: rule -> found, missed, false, rightly silent; `waiting`: how many jobs
+    wait, are in the table once with their GPUs and what they wait for (right), and are there without waiting so."""
 
     kinds: list[Answer] = field(default_factory=list)
     limits: list[Answer] = field(default_factory=list)
     findings: dict[str, list[int]] = field(default_factory=lambda: {rule: [0, 0, 0, 0] for rule in RULES})
+    waiting: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Result) -> None:
         self.kinds += other.kinds
         self.limits += other.limits
         for rule, counts in other.findings.items():
             self.findings[rule] = [a + b for a, b in zip(self.findings[rule], counts, strict=True)]
+        self.waiting += other.waiting
 
 
 def score(frame: Frame, truths: Sequence[Truth], seed: int) -> Result:
@@ -86,6 +92,15 @@ def score(frame: Frame, truths: Sequence[Truth], seed: int) -> Result:
                 is_flagged = any(flag(truth) for flag in flagged[rule])
                 out.findings[rule][2 * (not is_deserved) + (not is_flagged)] += 1
     return out
+
+
+def waiting_counts(frame: Frame, truth: Sequence[Waits]) -> Counter[str]:
+    """As of `Result.waiting`; none is right where no queue is known."""
+    w = frame.waiting
+    rows = Counter(zip(w["id"], w["jobs"], (w["gpus"] * w["jobs"]).round(6), w["blocked"].isna(), strict=True))
+    wanted = Counter((t.id, t.jobs, round(t.gpus, 6), t.for_gpus) for t in truth)
+    counts = {"jobs": wanted, "right": rows & wanted, "false": rows - wanted}
+    return Counter({name: sum(key[1] * count for key, count in of.items()) for name, of in counts.items()})
 
 
 Said = tuple[str, float]
@@ -144,18 +159,22 @@ def _flags(
     return out
 
 
-def exporter_fleet(seed: int) -> tuple[Frame, list[Truth]]:
-    """What a server has of one fleet at 60 s, and what is true of it."""
+def exporter_fleet(seed: int) -> tuple[Frame, list[Truth], Sequence[Waits]]:
+    """What a server has of one fleet at 60 s, and what is true of it and of its queue."""
     fleet = plan(seed, END)
+    end = fleet.start + fleet.seconds
     with tempfile.TemporaryDirectory() as folder:
         # Which labels are deserved is known only after all has run; that is needed each time.
         observed = observe(fleet)
         truths = truths_of(fleet)
+        queue = Path(folder) / "squeue.json"
+        queue.write_text(json.dumps({"errors": [], "jobs": fleet.queue.jobs}, indent=2))
+        os.utime(queue, (end, end))
         with victoria(Path(folder), lines(observed)) as (url, _), no_garbage_collection():
-            return frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds), truths
+            return frame_of(url, BOOK.catalog, fleet.start, end, queue=queue), truths, fleet.queue.truth
 
 
-def agent_series(seed: int) -> tuple[Frame, list[Truth]]:
+def agent_series(seed: int) -> tuple[Frame, list[Truth], Sequence[Waits]]:
     """What the agents of some eighty workloads stored at 1 s, and what is true of them."""
     fleets = plan_series(seed, END)
     with tempfile.TemporaryDirectory() as name:
@@ -163,7 +182,7 @@ def agent_series(seed: int) -> tuple[Frame, list[Truth]]:
         truths = [truth for fleet in fleets if (_ := write_node(fleet, folder)) for truth in truths_of(fleet)]
         end = fleets[0].start + fleets[0].seconds
         with no_garbage_collection():
-            return read_frame([folder], Window(min(fleet.start for fleet in fleets), end)), truths
+            return read_frame([folder], Window(min(fleet.start for fleet in fleets), end)), truths, ()
 
 
 def _by_gpu(verdicts: Iterable[WorkloadVerdict]) -> dict[str, list[WorkloadVerdict]]:
@@ -179,8 +198,9 @@ def one_seed(seed: int) -> dict[str, Result]:
     results: dict[str, Result] = {}
     for rate, made in (("60 s", exporter_fleet), ("1 s", agent_series)):
         if rate == "1 s" or is_installed():
-            frame, truths = made(seed)
+            frame, truths, queue = made(seed)
             results[rate] = score(frame, truths, seed)
+            results[rate].waiting = waiting_counts(frame, queue)
             results[f"{rate}, names hidden"] = score(hidden(frame), truths, seed)
     return results
 
@@ -200,6 +220,9 @@ def told(view: str, r: Result) -> Iterable[str]:
         yield confusion(answers)
     yield f"kinds said with {SURE:g} or more, right: {sure(r.kinds)}"
     yield from reliability(r.kinds)
+    if jobs := r.waiting["jobs"]:
+        right = r.waiting["right"]
+        yield f"waiting jobs, each once and right: {right} of {jobs} ({right / jobs:.2%}), false {r.waiting['false']}"
     for rule, (right, missed, false, silent) in r.findings.items():
         recall = f"{right / (right + missed):.2f}" if right + missed else "-"
         precision = f"{right / (right + false):.2f}" if right + false else "-"

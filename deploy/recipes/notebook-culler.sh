@@ -5,6 +5,7 @@
 #   notebook-culler.sh --stop 4h --prometheus http://localhost:9090
 # A notebook labeled skuwise-keep=true is left alone. So is one that is busy or unknown, or whose pod has the name of
 # another one in another namespace. The controller scales a stopped notebook to zero; its volume stays.
+# Where SKUWISE_URL is set, it asks `skuwise serve` there (idle-over-http.sh) and needs no source.
 # Exit status: 0; 1 where kubectl or a question failed; 2 wrong usage.
 set -u
 
@@ -21,6 +22,7 @@ case ${1:-} in
 esac
 longer_than=$1
 shift
+[ -z "${SKUWISE_URL:-}" ] || SKUWISE=$(dirname "$0")/idle-over-http.sh
 
 rows='{range .items[*]}{.metadata.namespace}{" "}{.metadata.name}{"\n"}{end}'
 kept='skuwise-keep!=true'

@@ -3,8 +3,10 @@
 # that hangs, or a session that was left open, keeps a cluster up.
 #   sky-autostop.sh my-cluster 1h                                          # a dry run
 #   sky-autostop.sh --stop my-cluster 1h my-cluster my-cluster-worker1     # every host of the cluster
-# It asks the agent's database on each host, by the SSH aliases that SkyPilot writes. The cluster is stopped only where
-# every host answers "idle"; a host that is busy, unknown or cannot be reached keeps it.
+# It asks the agent's database on each host, by the SSH aliases that SkyPilot writes; where SKUWISE_URL is set, it asks
+# `skuwise serve` there (idle-over-http.sh), and hosts are named as their nodes are. The cluster is stopped only where
+# every host answers "idle"; a host that is busy, unknown or cannot be reached keeps it. SkyPilot's own autostop cannot
+# ask another program yet: its idleness provider is proposed in skypilot-org/skypilot issue 10628.
 # Exit status: 0 idle, 4 busy, 5 not known, 1 anything else, 2 wrong usage.
 set -u
 
@@ -27,8 +29,12 @@ done
 
 database=${SKUWISE_DB:-/var/lib/skuwise/skuwise.db}
 for host in "$@"; do
-    # ssh itself ends with 255.
-    answer=$(ssh -o BatchMode=yes "$host" "skuwise idle --db '$database' --longer-than $longer_than" </dev/null)
+    if [ -n "${SKUWISE_URL:-}" ]; then
+        answer=$("$(dirname "$0")/idle-over-http.sh" idle "$host" --longer-than "$longer_than" </dev/null)
+    else
+        # ssh itself ends with 255.
+        answer=$(ssh -o BatchMode=yes "$host" "skuwise idle --db '$database' --longer-than $longer_than" </dev/null)
+    fi
     status=$?
     echo "$host: ${answer:-no answer (status $status)}"
     case $status:$answer in

@@ -2,6 +2,7 @@
 # Prints the running Slurm jobs that have not used their GPUs: job, user and skuwise's answer. It cancels nothing.
 #   slurm-idle-report.sh 2h --prometheus http://localhost:9090             # every running job, from cron
 #   SLURM_JOBS="$SLURM_JOB_ID" slurm-idle-report.sh 2h --db /srv/skuwise   # one job, from EpilogSlurmctld
+# Where SKUWISE_URL is set, it asks `skuwise serve` there (idle-over-http.sh) and needs no source.
 # Jobs that skuwise knows nothing of, jobs without GPUs among them, are counted on stderr and are never listed.
 # Exit status: 0; 1 where squeue failed or a question did; 2 wrong usage. Not for Epilog: there a status other than 0
 # drains the node.
@@ -13,6 +14,7 @@ if [ $# -lt 1 ]; then
 fi
 longer_than=$1
 shift
+[ -z "${SKUWISE_URL:-}" ] || SKUWISE=$(dirname "$0")/idle-over-http.sh
 
 jobs=$(squeue --noheader --states=RUNNING --format='%A %u' ${SLURM_JOBS:+--jobs="$SLURM_JOBS"}) || {
     echo "slurm-idle-report.sh: squeue failed" >&2

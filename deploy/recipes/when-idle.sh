@@ -2,9 +2,13 @@
 # Runs a command if a workload, a node or a GPU has been idle, and only then:
 #   when-idle.sh 4711 2h --prometheus http://localhost:9090 -- scancel 4711
 #   when-idle.sh node-7 30m --db /var/lib/skuwise/skuwise.db -- dstack stop -y my-run
+# Where SKUWISE_URL is set, it asks `skuwise serve` there (idle-over-http.sh) and needs no source:
+#   SKUWISE_URL=http://127.0.0.1:9478 when-idle.sh 4711 2h -- scancel 4711
 # Exit status: 0 idle and the command succeeded, 4 busy, 5 not known, 1 anything else, 2 wrong usage. Busy, unknown and
 # every failure leave the workload alone.
 set -u
+
+[ -z "${SKUWISE_URL:-}" ] || SKUWISE=$(dirname "$0")/idle-over-http.sh
 
 usage() {
     echo "usage: when-idle.sh TARGET LONGER_THAN [SOURCE OPTION ...] -- COMMAND [ARGUMENT ...]" >&2

@@ -170,8 +170,9 @@ def program(*, anywhere: bool = False) -> str:
     return shlex.quote(str(started.absolute() if anywhere else started))
 
 
-def install_command(extra: str) -> str:
-    """The command that adds `extra` to this installation: from its checkout if that exists, else from an index."""
+def install_command(extra: str, command: str = "") -> str:
+    """The command that adds `extra` to this installation: from its checkout if that exists, else from an index. Where
+    uv made the environment, which then has no pip, the one that runs `command` of skuwise with it."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - for an error alone
 
     checkout, flag = Path(__file__).resolve().parents[2], "-e "  # run from a checkout by PYTHONPATH
@@ -181,4 +182,8 @@ def install_command(extra: str) -> str:
         if (installed / "pyproject.toml").is_file():
             checkout, flag = installed, "-e " if record.get("dir_info", {}).get("editable") else ""
     here, flag = (f"{checkout}", flag) if (checkout / "pyproject.toml").is_file() else ("skuwise", "")
-    return f"{shlex.quote(sys.executable)} -m pip install {flag}{shlex.quote(f'{here}[{extra}]')}"
+    wanted = shlex.quote(f"{here}[{extra}]")
+    with suppress(OSError):
+        if "\nuv = " in Path(sys.prefix, "pyvenv.cfg").read_text():
+            return f"uvx --from {wanted} skuwise {command}".rstrip()
+    return f"{shlex.quote(sys.executable)} -m pip install {flag}{wanted}"

@@ -39,6 +39,18 @@ def wheel(factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def standalone(factory: pytest.TempPathFactory) -> Path:
+    """A folder with the archive of the self-contained agent, what lies beside it, and `log`, what the build printed."""
+    return once(factory, "standalone", _freeze)
+
+
+def _freeze(folder: Path) -> None:
+    command = [sys.executable, str(PROJECT / "deploy/standalone/build.py"), "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (folder / "log").write_text(done.stdout)
+
+
 def _build(folder: Path) -> None:
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(PROJECT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

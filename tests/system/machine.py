@@ -1,7 +1,7 @@
 """A machine to test on: a Debian tree that systemd boots in a container, and the agent installed in it.
 
-Needs root, debootstrap and systemd-nspawn, a package mirror (or a minimal Debian tree with systemd and python3 that
-``DEBIAN_ROOT`` names; it is copied), and an index for pip. Skipped, with the reason, where one is missing.
+Needs root, debootstrap and systemd-nspawn, a package mirror (or a minimal Debian tree with systemd, python3 and rpm
+that ``DEBIAN_ROOT`` names; it is copied), and an index for pip. Skipped, with the reason, where one is missing.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,28 @@ class Machine:
         self.cgroups.remove()
 
 
+@contextlib.contextmanager
+def booted(factory: pytest.TempPathFactory, prepare: Callable[[Path], None]) -> Iterator[Machine]:
+    """A copy of the minimal Debian with what `prepare` puts into it, booted; everyone may read its ``/opt``."""
+    skip_without(*BOOT)
+    folder = factory.mktemp("system")
+    root = folder / "root"
+    must("cp", "-a", minimal_debian(factory), root)
+    prepare(root)
+    must("chmod", "-R", "a+rX", root / "opt")
+    # Which devices a unit may open is enforced in cgroups of version 2, by BPF programs.
+    part = [name for name in ("systemd", "unified") if Cgroups.has(name)]
+    cgroups = Cgroups(f"skuwise-{folder.name}-{os.getpid()}", part)
+    options = ["--capability=all", "--system-call-filter=bpf"]
+    machine = Machine(root, folder / "boot.log", cgroups, options, {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"})
+    try:
+        machine.wait_for_login()
+        yield machine
+    finally:
+        machine.stop()
+        shutil.rmtree(root)  # some 400 MB
+
+
 def minimal_debian(factory: pytest.TempPathFactory) -> Path:
     """A tree that boots, made once a run. Do not change it: copy it."""
     values = os.environ.get("DEBIAN_ROOT")
@@ -145,13 +167,13 @@ def minimal_debian(factory: pytest.TempPathFactory) -> Path:
 
 
 def _debootstrap(folder: Path) -> None:
-    packages = "--include=systemd,systemd-sysv,dbus,python3,procps"
+    packages = "--include=systemd,systemd-sysv,dbus,python3,procps,rpm"
     command = ("debootstrap", "--variant=minbase", packages, "bookworm", folder / "root")
     must(*command, skip="debootstrap cannot make a root")
 
 
 def put_agent(root: Path, factory: pytest.TempPathFactory) -> None:
-    """This tree's wheel in an environment of the root's own, and the stub driver in ``/opt/nvml``."""
+    """This tree's wheel in an environment of the root's own, and the stub driver."""
     must("chroot", root, "/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/skuwise")
     (packages,) = (root / "opt/skuwise/lib").glob("python3*/site-packages")
     version = packages.parent.name.removeprefix("python")
@@ -160,6 +182,11 @@ def put_agent(root: Path, factory: pytest.TempPathFactory) -> None:
     locked = ("--require-hashes", "-r", PROJECT / "requirements/agent.lock")
     must(*pip, *locked, skip="pip cannot fetch what the wheel needs")
     must(*pip, "--no-index", "--no-deps", wheel(factory))
+    put_driver(root)
+
+
+def put_driver(root: Path) -> None:
+    """The stub driver in ``/opt/nvml``."""
     nvml = root / "opt/nvml"
     nvml.mkdir()
     shutil.copy(stub_library(), nvml)

@@ -9,12 +9,15 @@ from typing import Any
 
 from skuwise.advisor.telemetry.job_table import with_jobs
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.tests.system.machine import until
-from skuwise.tests.system.slurm_machine import PAYLOAD, AccountedJob, Layout, SlurmMachine, minor_of
+from skuwise.advisor.telemetry.waiting import blocked_by
+from skuwise.agent.slurm_jobs.queue import read_squeue
+from skuwise.tests.system.machine import PYTHON, until
+from skuwise.tests.system.slurm_machine import PAYLOAD, TRUTH, AccountedJob, Layout, SlurmMachine, minor_of
 
 # The agent looks at processes every 10 s; two looks and the flush, so that what ended is written.
 SETTLED_SECONDS = 25.0
 Row = Mapping[str, Any]
+Queued = tuple[int, float, int | None, str | None]
 
 
 @dataclass(slots=True)
@@ -29,6 +32,8 @@ class Seen:
     imported: Sequence[Row] = ()  # as advice reads them when Slurm's job table is there
     faulty_jobs: dict[str, str] = field(default_factory=dict)  # by fault of prolog and epilog, what became of the job
     node_states: list[str] = field(default_factory=list)
+    waiting: dict[str | None, Queued] = field(default_factory=dict)  # by name, as of `QUEUED`
+    pending_tasks: int = 0  # that want GPUs, as squeue lists each
 
 
 class Runner:
@@ -105,6 +110,45 @@ def collect(machine: SlurmMachine, seen: Seen, copy: Path) -> None:
     seen.imported = [{str(key): value for key, value in row.items()} for row in imported]
     strange = {row["job_id"] for row in seen.recorded} - {job.job_id for job in seen.accounted}
     assert not strange, f"not of any job that ran: {strange}"
+
+
+# What is submitted behind a job that holds every GPU: options; jobs, GPUs of each, nodes, and what they wait for.
+QUEUED: Mapping[str, tuple[tuple[str, ...], Queued]] = {
+    "by node": (("--gres=gpu:2",), (1, 2.0, 1, None)),
+    "by job": (("--gres=none", "--gpus=3"), (1, 3.0, None, None)),
+    "by task": (("--gres=none", "-n", "3", "--gpus-per-task=1"), (1, 3.0, None, None)),
+    "limited array": (("--array=3-9%2",), (7, 1.0, 1, None)),
+    "long array": (("--array=1-199:2,400",), (101, 1.0, 1, None)),
+    "held": (("-H",), (1, 1.0, 1, "held")),
+    "later": (("--begin=now+1day",), (1, 1.0, 1, "begin-time")),
+    "after": (("-d", "afterok:{first}"), (1, 1.0, 1, "dependency")),
+}
+_PARTS = """#!/bin/sh
+#SBATCH -J parts --gres=gpu:2 -o /dev/null
+#SBATCH hetjob
+#SBATCH --gres=gpu:1
+true
+"""
+
+
+def read_the_queue(machine: SlurmMachine, seen: Seen) -> None:
+    """The queue as `skuwise slurm import` writes it, beside Slurm's own list of every task."""
+    first = machine.batch("alice", "all", len(seen.layout.minors), "sleep 90")
+    machine.wait_running(first)
+    machine.batch("bob", "no GPUs", 0, "true", "--gres=none", "-c", "64")
+    for name, (options, _) in QUEUED.items():
+        machine.batch("bob", name, 1, "true", *(option.format(first=first) for option in options))
+    machine.submit("bob", "sh", "-c", 'printf "$1" | sbatch', "sh", _PARTS)
+    queue = f"{TRUTH}/queue.json"
+    setting = ("env", f"SKUWISE_SLURM_QUEUE={queue}", PYTHON, "-m", "skuwise", "slurm", "import")
+    machine.run(*setting, "--output", f"{TRUTH}/jobs.txt", check=False)  # the queue alone counts here
+    read = read_squeue(machine.inside(queue))
+    seen.waiting = {j.name: (j.jobs, j.gpus, j.nodes, blocked_by(j.reason)) for j in read.jobs}
+    ids = machine.run("squeue", "-h", "-r", "-t", "PD", "-o", "%i %j").splitlines()
+    seen.pending_tasks = sum("+1" not in line and "no GPUs" not in line for line in ids)
+    machine.run("scancel", "-u", "alice", "-u", "bob")
+    machine.run("scancel", "--state=PENDING", "-u", "bob")
+    machine.wait_empty()
 
 
 def meet_faults(machine: SlurmMachine, seen: Seen) -> None:

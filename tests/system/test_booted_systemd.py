@@ -3,8 +3,6 @@
 Skipped, with the reason, where `machine` says what it lacks.
 """
 
-import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,27 +30,13 @@ Environment=SKUWISE_NVML_DEVICE=/dev/nvidiactl
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[debian.Machine]:
-    debian.skip_without(*debian.BOOT)
-    folder = tmp_path_factory.mktemp("system")
-    root = folder / "root"
-    debian.must("cp", "-a", debian.minimal_debian(tmp_path_factory), root)
-    debian.put_agent(root, tmp_path_factory)
-    nvml = root / "opt/nvml"
-    (nvml / "scenario").write_text(SCENARIO)
-    StubClock(nvml / "clock").set(1.0)
-    debian.must("chmod", "-R", "a+rX", nvml)
-    # Which devices a unit may open is enforced in cgroups of version 2, by BPF programs.
-    part = [name for name in ("systemd", "unified") if debian.Cgroups.has(name)]
-    cgroups = debian.Cgroups(f"skuwise-booted-{os.getpid()}", part)
-    options = ["--capability=all", "--system-call-filter=bpf"]
-    unified = {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
-    booted = debian.Machine(root, folder / "boot.log", cgroups, options, unified)
-    try:
-        booted.wait_for_login()
+    def prepare(root: Path) -> None:
+        debian.put_agent(root, tmp_path_factory)
+        (root / "opt/nvml/scenario").write_text(SCENARIO)
+        StubClock(root / "opt/nvml/clock").set(1.0)
+
+    with debian.booted(tmp_path_factory, prepare) as booted:
         yield booted
-    finally:
-        booted.stop()
-        shutil.rmtree(root)  # some 400 MB
 
 
 def test_install_late_driver_kill_hang_stall_and_restart(machine: debian.Machine) -> None:

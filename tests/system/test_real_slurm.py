@@ -41,6 +41,7 @@ def on_machine(root: Path, folder: Path, layout: Layout) -> cases.Seen:
             runner.kinds()
             runner.restarts()
             cases.collect(machine, seen, folder / f"{name}.db")
+            cases.read_the_queue(machine, seen)
             if layout is LAYOUTS[0]:
                 cases.meet_faults(machine, seen)
             return seen
@@ -70,6 +71,8 @@ def test_every_case_has_the_right_gpus_job_owner_and_times(seen_by_layout: Mappi
     assert {job.user for job in seen.accounted} == set(USERS)
     assert cases.differences(seen, seen.recorded, cases.RECORDED) == [], "before the import"
     assert cases.differences(seen, seen.imported, cases.COLUMNS) == [], "after the import"
+    assert seen.waiting == {case: job for case, (_, job) in cases.QUEUED.items()} | {"parts": (1, 3.0, 2, None)}
+    assert seen.pending_tasks == sum(jobs for jobs, *_ in seen.waiting.values())
     # Where prolog and epilog meet a fault the job completes all the same, and no node is drained.
     assert len(seen.faulty_jobs) == (4 if name == LAYOUTS[0].name else 0)
     assert set(seen.faulty_jobs.values()) <= {"COMPLETED"}, seen.faulty_jobs

@@ -162,7 +162,7 @@ class TimePlot(Vertical):
         yield PlotextPlot()
 
     def on_mount(self) -> None:
-        self.watch(self.app, "theme", self._redraw, init=False)
+        self.watch(self.app, "theme", lambda: self._draw(), init=False)  # noqa: PLW0108 - as it is then
 
     def set_data(self, ends: Sequence[float], measures: Sequence[DeviceGauge], levels: Sequence[Level] = ()) -> None:
         """Plot measures of one unit with the levels of them. `ends`: Unix seconds."""
@@ -200,9 +200,6 @@ class TimePlot(Vertical):
     def _show(self, draw: Callable[[], None]) -> None:
         self._draw = draw
         draw()
-
-    def _redraw(self) -> None:
-        self._draw()
 
     def _plot(self, ends: Sequence[float], lines: Lines, levels: Sequence[tuple[str, float]] = ()) -> None:
         """Plot lines by their labels; missing values are gaps. `levels`: labels of dotted lines with their values."""

@@ -42,36 +42,27 @@ def energy_section(advice: Advice, team: str | None = None) -> Section:
     nodes = sorted(advice.node_energy, key=lambda n: (-(_load(n) or 0.0), n.node))
     is_fleet, is_owned = team is None, any(owner.owner for owner in e.owners)
     return section(
-        "Energy",
-        drawn_words(e, "the GPUs" if is_fleet else "the team's workloads"),
-        idle_words(e),
-        token_words(e),
-        *money_words(e),
-        _uses(e) if is_fleet else None,
+        "Energy", drawn_words(e, "the GPUs" if is_fleet else "the team's workloads"), idle_words(e), token_words(e),
+        *money_words(e), _uses(e) if is_fleet else None,
         _table("phase", _PHASE, [(_PHASES.get(p.phase, p.phase), p) for p in e.phases]),
         _table("owner", _OWNER, owners) if is_fleet and is_owned else None,
         _table("workload", _WORKLOAD, _workloads(advice)),
         _table("node", _NODE, [(n.node, n) for n in nodes]) if is_fleet else None,
         AsideBlock(_LIMITS) if is_fleet and any(n.rated_watts for n in nodes) else None,
-    )
+    )  # fmt: skip
 
 
 _COLUMNS: Mapping[str, Callable[[Any], str]] = {
     "GPU-hours": lambda e: words.bare_hours(e.gpu_hours if isinstance(e, PhaseEnergy) else e.measured_gpu_hours),
-    "kWh": lambda e: kwh(e.kwh, ""),
-    "at rest": lambda e: kwh(e.idle_kwh, ""),
-    "spend": lambda e: words.usd(e.cost_usd),
+    "kWh": lambda e: kwh(e.kwh, ""), "at rest": lambda e: kwh(e.idle_kwh, ""), "spend": lambda e: words.usd(e.cost_usd),
     "kWh per GPU-hour": lambda e: small(_ratio(e.kwh, e.measured_gpu_hours)),
     "kWh per busy GPU-hour": lambda e: small(e.kwh_per_busy_gpu_hour),
     "J per token": lambda e: small(e.joules_per_token),
-    "tokens/s per W": lambda e: small(_ratio(1.0, e.joules_per_token)),
-    "power cost": lambda e: words.usd(e.usd),
-    "kg CO2": lambda e: kwh(e.co2_kg, ""),
-    "mean W": lambda e: watts(e.mean_watts, ""),
-    "95th percentile W": lambda e: watts(e.p95_watts, ""),
-    "limits W": lambda e: watts(e.rated_watts, ""),
+    "tokens/s per W": lambda e: small(_ratio(1.0, e.joules_per_token)), "power cost": lambda e: words.usd(e.usd),
+    "kg CO2": lambda e: kwh(e.co2_kg, ""), "mean W": lambda e: watts(e.mean_watts, ""),
+    "95th percentile W": lambda e: watts(e.p95_watts, ""), "limits W": lambda e: watts(e.rated_watts, ""),
     "of the limits": lambda e: words.percent(_load(e)),
-}
+}  # fmt: skip
 _TOKENS = ("J per token", "tokens/s per W", "power cost", "kg CO2")
 _PHASE = ("GPU-hours", "kWh", "spend", "power cost", "kg CO2")
 _WORKLOAD = ("kWh", "at rest", "kWh per busy GPU-hour", *_TOKENS)
@@ -170,12 +161,9 @@ def token_words(e: FleetEnergy) -> str:
     """Joules per token; empty where no engine reports tokens."""
     if e.joules_per_token is None or e.generated_tokens is None:
         return ""
+    rate = f"{small(_ratio(1.0, e.joules_per_token))} tokens per second per watt"
     tokens = f"{e.generated_tokens:,.0f} tokens of the hours in which both were measured"
-    return f"{_per_token(e.joules_per_token)}, over {tokens}."
-
-
-def _per_token(joules: float) -> str:
-    return f"{small(joules)} J per generated token, {small(_ratio(1.0, joules))} tokens per second per watt"
+    return f"{small(e.joules_per_token)} J per generated token, {rate}, over {tokens}."
 
 
 def money_words(e: FleetEnergy) -> tuple[str, ...]:

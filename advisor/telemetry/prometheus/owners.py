@@ -35,9 +35,9 @@ REQUESTS = ["node", "namespace", "pod", "container", "resource", "count", "ts_st
 KUBE_NODE = ("exported_node", "node", *CLUSTER_LABELS)
 _POD = ("exported_namespace", "namespace", "exported_pod", "pod", *CLUSTER_LABELS)
 # The device plugin adds "shared" where time slicing renames resources (renameByDefault).
-_NVIDIA = "nvidia_com_(gpu|mig_.+)(_shared)?"
+NVIDIA = "nvidia_com_(gpu|mig_.+)(_shared)?"
 _OTHERS = {"amd_com_gpu": "AMD", "gpu_intel_com_i915": "Intel", "gpu_intel_com_xe": "Intel", "habana_ai_gaudi": "Intel"}
-_MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
+MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
 MOST_GPUS = 1024  # no node comes near
 # A row's end is looked back from so far: a scrape or two may be missing.
 BACK = "15m"
@@ -80,14 +80,14 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
         return ranges([Ask(name, query, tuple(by))], series)[name]
 
     metrics = ("kube_node_status_capacity", "kube_node_status_allocatable")
-    offered = _counted(ask("GPUs of nodes", metrics, "|".join((_NVIDIA, *_OTHERS)), (*KUBE_NODE, "resource")))
+    offered = _counted(ask("GPUs of nodes", metrics, "|".join((NVIDIA, *_OTHERS)), (*KUBE_NODE, "resource")))
     # Pods that are over keep their requests; without the series of phases every listed pod counts.
     running = selector(matches, 'phase="Running"')
     phases = f" and on ({', '.join(_POD)}) (max_over_time(kube_pod_status_phase{running}[{BACK}]) >= 1)"
     # Of a GPU requests and limits are the same; a cluster may keep one of them alone.
     metrics = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
     by = (*_POD, "exported_container", "container", "exported_node", "node", "resource")
-    answer = ask("GPUs requested", metrics, _NVIDIA, by, phases if "kube_pod_status_phase" in names else "")
+    answer = ask("GPUs requested", metrics, NVIDIA, by, phases if "kube_pod_status_phase" in names else "")
     requested = _counted(answer, "namespace", "pod", "container")
     rows = []
     for key, counts in requested.items():
@@ -121,7 +121,7 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
             by_node[cluster, node].append((resource, counts))
     nodes = {}
     for key, requests in by_node.items():
-        profiles = [_MIG.fullmatch(resource) for resource, _ in requests]
+        profiles = [MIG.fullmatch(resource) for resource, _ in requests]
         is_share = np.array([resource.endswith("_shared") for resource, _ in requests])
         sizes = np.array([int(profile[1]) / 7 if profile else 1.0 for profile in profiles])
         counts = np.array([counts for _, counts in requests])
@@ -162,7 +162,7 @@ _LATE_SECONDS = 300.0  # a pod created so long after its name first held a GPU i
 _LAG_SECONDS = 120.0  # an exporter may name a pod for so long after its end
 _OWNER = ("owner_kind", "owner_name", "owner_is_controller")
 # Series of pods and the labels that are read of them.
-_OF_PODS: Mapping[str, tuple[str, ...]] = {
+OF_PODS: Mapping[str, tuple[str, ...]] = {
     "kube_pod_owner": _OWNER,
     "kube_pod_info": ("created_by_kind", "created_by_name"),
     "kube_pod_created": (),
@@ -178,7 +178,7 @@ _OF_OWNERS = (
 )
 _PARALLELISM = "kube_job_spec_parallelism"
 _NAMESPACES = "kube_namespace_labels"
-SERIES = frozenset({*_OF_PODS, *(series for _, series, _ in _OF_OWNERS), _PARALLELISM, _NAMESPACES})
+SERIES = frozenset({*OF_PODS, *(series for _, series, _ in _OF_OWNERS), _PARALLELISM, _NAMESPACES})
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def read_owners(
     held = pods_only.groupby(["namespace", "pod"]).agg(first=("ts_start", "min"), last=("ts_end", "max"))
     spelled = map(kubernetes.spelled, dict.fromkeys((*kubernetes.OPERATOR_LABELS, *team_labels)))
     labels = tuple(f"label_{spelling}" for name in spelled for spelling in kubernetes.spellings_of(name))
-    server = _Server(instants, present, matches, labels, requests or {})
+    server = KubeServer(instants, present, matches, labels, requests or {})
     recent, seconds = min(window.seconds, _RECENT_SECONDS), window.seconds
     pods = server.pods(held.index.get_level_values("pod")[held["last"] > window.end - 2 * recent], recent)
     # Over the whole window the rest, and pods whose name held a GPU before the oldest known pod of it was created.
@@ -229,7 +229,9 @@ def read_owners(
 
 
 @dataclass(frozen=True)
-class _Server:
+class KubeServer:
+    """What the series of pods and of their owners say."""
+
     instants: Instants
     present: frozenset[str]
     matches: Sequence[str]
@@ -241,11 +243,11 @@ class _Server:
         newest: dict[tuple[Key, str], Pod] = {}
         images: dict[tuple[Key, str], dict[str, str]] = defaultdict(dict)
         names = sorted(names)
-        for series, kept in {**_OF_PODS, "kube_pod_labels": self.labels}.items():
+        for series, kept in {**OF_PODS, "kube_pod_labels": self.labels}.items():
             for labels, value in self._series(series, _POD_NAME, ("uid", *kept), names, seconds):
                 pod_key = (*_space(labels), label_of(labels, "pod")), labels.get("uid", "")
                 pod = newest.get(pod_key) or Pod(pod_key[0][1], pod_key[0][2], pod_key[1] or None, is_told=False)
-                newest[pod_key] = _with_fact(pod, series, labels, value)
+                newest[pod_key] = with_fact(pod, series, labels, value)
                 if series == "kube_pod_container_info":
                     images[pod_key][label_of(labels, "container")] = labels.get("image_spec") or labels.get("image", "")
         pods: dict[Key, tuple[Pod, ...]] = {}
@@ -297,7 +299,8 @@ def _owners_of(pods: Mapping[Key, Sequence[Pod]]) -> set[PodOwner]:
     return {pod.owner for several in pods.values() for pod in several if pod.owner is not None}
 
 
-def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
+def with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
+    """The pod with what one of `OF_PODS` says of it."""
     match series:
         case "kube_pod_owner":
             is_controller = labels.get("owner_is_controller") == "true" or pod.owner is None

@@ -35,8 +35,10 @@ _NAMES = (
     "DCGM_FI_.+|skuwise[_:].+|node_infiniband_.+|node_disk_(read|written)_bytes_total|node_uname_info|node_dmi_info"
     "|node_cpu_seconds_total|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes"
     "|node_scrape_collector_success|kube_node_(info|labels|spec_unschedulable|status_(capacity|allocatable))"
-    "|kube_pod_(info|owner|created|start_time|labels|status_phase)|kube_(replicaset|job|deployment)_owner"
-    "|kube_job_spec_parallelism|kube_namespace_labels|kube_pod_container_(info|resource_requests|resource_limits)|gpu_gfx_activity"
+    "|kube_pod_(info|owner|created|start_time|labels|status_(phase|scheduled|reason))"
+    "|kube_pod_spec_volumes_persistentvolumeclaims_info|kube_persistentvolumeclaim_(info|status_phase)"
+    "|kube_storageclass_info|kube_(replicaset|job|deployment)_owner|kube_job_spec_parallelism|kube_namespace_labels"
+    "|kube_pod_container_info|kube_pod_(init_)?container_resource_(requests|limits)|gpu_gfx_activity"
 )
 # Windows shorter than this are read in rows of five minutes.
 SHORT_WINDOW_SECONDS = 12 * HOUR

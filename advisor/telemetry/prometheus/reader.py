@@ -30,6 +30,7 @@ from .client.response import Labels
 from .engines import read_engines
 from .node_identity import NodeIdentity, gpu_counts, gpu_table, memory_of, node_table, read_identity
 from .owners import owned, read_kube, read_owners, requesting_pods, vendor_note
+from .pending import with_pending
 from .promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
 from .questions import Discovery, Questions
 from .rows import fabric
@@ -78,14 +79,15 @@ class ServerTables:
 def read_frames(
     reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
     resolution: float = HOUR, wanted_gpus: Collection[str] = (), rows_at_once: int | None = None,
-    joined: Callable[[Frame], Frame] = lambda frame: frame,
+    joined: Callable[[Frame], Frame] = lambda frame: frame, with_queue: Callable[[Frame], Frame] = lambda frame: frame,
 ) -> Iterator[Frame]:  # fmt: skip
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows): one
     frame, or with `rows_at_once` one for each group of nodes (`node_groups`). Notes come with the last.
 
     `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
     absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all. `joined`:
-    gives jobs the names by which their series are known. Without `until` the window ends with the
+    gives jobs the names by which their series are known. `with_queue`: adds what waits outside Kubernetes; every group
+    has the whole queue. Without `until` the window ends with the
     newest whole row. Raises NothingToDo where the server holds no GPU data, SourceError where it cannot be asked.
     """
     is_short = resolution < HOUR
@@ -127,12 +129,12 @@ def read_frames(
         host=nothing, workloads=workloads, uses=uses,
         absences=absences, serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
     )  # fmt: skip
+    whole = whole if is_short else with_queue(with_pending(whole, asked))
     rows_of: Counter[str] = Counter()
     for key, row in gpus.cells.rows.items():
         rows_of[gpus.about[key].node] += int(seen[row].sum())
     groups = [None] if rows_at_once is None else node_groups(joined(whole), rows_of, rows_at_once)
-    fine = partial(fine_series, asked, gpus.about, tables.key_of)
-    done, ports = frozenset[str](), tables.ports.cells
+    done, ports, fine = frozenset[str](), tables.ports.cells, partial(fine_series, asked, gpus.about, tables.key_of)
     for n, group in enumerate(groups):
         part = _with_rows(whole, tables, catalog, None if group is None or len(groups) == 1 else frozenset(group))
         part = part if is_short else with_activity(part, fine)
@@ -149,7 +151,7 @@ def read_frames(
                 source["asked"] = dict(sorted(asked.queries.items()))
                 if survey.dcgm_gpus and not survey.has_fabric:
                     log.add(_NO_FABRIC)
-            part = replace(part, source=source, notes=tuple(log.notes))
+            part = replace(part, source=source, notes=(*whole.notes, *log.notes))
         yield part
         del part  # not held while the next group is made
         done |= frozenset(group or ())

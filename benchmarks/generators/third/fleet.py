@@ -8,6 +8,7 @@ import numpy as np
 from .archetype import Archetype, Course, Place
 from .hardware import LAYOUTS, PARTS, SHAPES, Machine, Slot
 from .naming import Name, name_of
+from .queues import Queue, draw
 from .rhythm import DAY, HOUR
 from .services import SERVICES
 from .trainings import TRAININGS
@@ -46,7 +47,7 @@ class Workload:
 
 @dataclass(slots=True)
 class Fleet:
-    """`start`: Unix seconds; `zone`: hours of the people from UTC."""
+    """`start`: Unix seconds; `zone`: hours of the people from UTC; `queue`: what waits at the end."""
 
     seed: int
     start: float
@@ -54,6 +55,7 @@ class Fleet:
     zone: float
     machines: list[Machine] = field(default_factory=list)
     workloads: list[Workload] = field(default_factory=list)
+    queue: Queue = field(default_factory=Queue)
 
     def rng(self, *what: int) -> R:
         """Random numbers of one thing, whatever else is drawn."""
@@ -72,6 +74,7 @@ def plan(seed: int, end: float) -> Fleet:
     for number, archetype in enumerate(order):
         draws = fleet.rng(1, number)
         _place(draws, fleet, number, archetype)
+    fleet.queue = draw(fleet.rng(8), stop, [machine.scheduler for machine in fleet.machines])
     return fleet
 
 

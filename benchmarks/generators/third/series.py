@@ -219,6 +219,10 @@ def _kube(out: Observed) -> Iterator[str]:
                 name = run.name.of_node(number)
                 if name.pod is not None:
                     yield from _pod(out, target, base, workload, run, name, machine, slots)
+    waited = (n - 20, n)  # of the last 40 minutes
+    for series, labels, value in fleet.queue.pods:
+        for replica in (base, {**base, "instance": "10.9.0.5:8080"}):
+            yield target.constant(series, {**replica, **labels}, value, waited)
 
 
 def _resource(slot: Slot) -> str:
@@ -252,6 +256,8 @@ def _pod(
         ("start_time", {}, began),
         ("created", {}, began - 4),
         ("status_phase", {"phase": "Running"}, 1),
+        ("status_phase", {"phase": "Pending"}, 0),
+        ("status_scheduled", {"condition": "true"}, 1),
         ("container_resource_requests", gpus, len(slots)),
         ("container_resource_limits", gpus, len(slots)),
         ("container_resource_requests", {**here, "resource": "cpu", "unit": "core"}, cores),

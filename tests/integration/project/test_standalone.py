@@ -17,7 +17,7 @@ from skuwise.deploy.sbom import locked  # pyright: ignore[reportMissingImports] 
 from skuwise.tests.integration.agent.jobs.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.running_agent import until
-from skuwise.tests.support.shared_artifacts import locked_environment, once
+from skuwise.tests.support.shared_artifacts import locked_environment, once, standalone
 from skuwise.tests.support.stored_rows import rows
 
 ROOT = Path(__file__).parents[3]
@@ -25,30 +25,30 @@ GPUS = "[gpu 0-1]\nname = NVIDIA H100 80GB HBM3\ngpu_util = 0.5\nsm_active = 0.2
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = once(tmp_path_factory, "standalone", build)
-    (unpacked,) = (folder / "node").iterdir()
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return standalone(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def program(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (unpacked,) = once(tmp_path_factory, "standalone-node", lambda folder: unpack(built, folder)).iterdir()
     return unpacked / "skuwise"
 
 
-def build(folder: Path) -> None:
-    command = [sys.executable, str(ROOT / "deploy/standalone/build.py"), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"packed [\d.]+ MB, unpacked [\d.]+ MB\nstarts in [\d.]+ s", done.stdout)
-    (archive,) = folder.glob("skuwise-agent-*-linux-*-glibc2.*.tar.gz")
+def unpack(built: Path, folder: Path) -> None:
+    assert re.search(r"packed [\d.]+ MB, unpacked [\d.]+ MB\nstarts in [\d.]+ s", (built / "log").read_text())
+    (archive,) = built.glob("skuwise-agent-*-linux-*-glibc2.*.tar.gz")
     with tarfile.open(archive) as tar:
         assert {member.uid for member in tar} == {0}
         assert not [member.name for member in tar if member.mode & (stat.S_IWGRP | stat.S_IWOTH)]
-        tar.extractall(folder / "node", filter="data")
+        tar.extractall(folder, filter="data")
 
 
-def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(program: Path) -> None:
-    folder = program.parents[2]
-    (archive,) = folder.glob("*.tar.gz")
+def test_beside_it_lie_its_checksum_and_the_hash_of_everything_in_it(built: Path, program: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
     check = ["sh", "-c", "sha256sum --check *.sha256"]
-    assert subprocess.run(check, cwd=folder, capture_output=True, check=False).returncode == 0
-    bill = json.loads((folder / f"{archive.name}.cdx.json").read_text())
+    assert subprocess.run(check, cwd=built, capture_output=True, check=False).returncode == 0
+    bill = json.loads((built / f"{archive.name}.cdx.json").read_text())
     whole = bill["metadata"]["component"]["hashes"][0]["content"]
     assert whole == hashlib.sha256(archive.read_bytes()).hexdigest()
     hashes = {

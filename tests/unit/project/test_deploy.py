@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 from skuwise.advisor.notify.routes import load_mail_settings
 from skuwise.advisor.watch.settings import load_watch_settings
 from skuwise.agent.cli import agent as agent_group
-from skuwise.agent.config import SYSTEM_FILE, load_config
+from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
 from skuwise.tests.support.containerfile import every, stages
 
 ROOT = Path(__file__).parents[3]
@@ -111,6 +112,13 @@ def test_the_pods_may_do_nothing_that_they_do_not_need(kind: str) -> None:
     if kind == "Deployment":
         assert not host and not {"hostPID", "hostNetwork", "hostIPC", "serviceAccountName"} & pod.keys()
         assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 65532)
+
+
+def test_the_packages_settings_are_the_agents_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "skuwise.toml"
+    file.write_text(re.sub(r"^# (?=\w+ = )", "", (ROOT / "deploy/packages/skuwise.toml").read_text(), flags=re.M))
+    config = load_config({}, {}, system_file=file, config_home=tmp_path)
+    assert config.listen is not None and replace(config, listen=None) == AgentConfig()
 
 
 @pytest.mark.parametrize("suggested", [False, True], ids=["as it is", "with every suggestion"])

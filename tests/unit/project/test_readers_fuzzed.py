@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -15,8 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.billing.bill import Export, bill_document, sum_up
+from skuwise.advisor.billing.offers import merge, offers_document, read_offers
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.notify.routes import load_routes
+from skuwise.advisor.show.writers.text import document_text
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.settings import PageError, parse_zone
@@ -27,6 +30,7 @@ from skuwise.agent.jobs.processes import origin_of
 from skuwise.agent.jobs.slurm import parse_job_file
 from skuwise.agent.jobs.slurm_conf import expand, read_gres
 from skuwise.agent.model import Gpu, Node, Tick, Workload
+from skuwise.agent.slurm_jobs.queue import read_squeue
 from skuwise.agent.slurm_jobs.read_jobs import read_job_table
 from skuwise.agent.sources import serving
 from skuwise.agent.sources.pages import parse_page
@@ -41,6 +45,9 @@ from skuwise.tests.support.rules_files import CUSTOM, PRICES
 from skuwise.tests.support.strategies import check, spoiled
 
 SACCT = Path(__file__).parents[2] / "data/sacct"
+OFFERS = Path(__file__).parents[2] / "data/gpuhunt"
+_SQUEUE = (SACCT.parent / "squeue/22.05.json").read_bytes().splitlines(keepends=True)
+_QUEUE = b"".join(_SQUEUE[:9]).rstrip(b",\n") + b"]}"
 HOUR = 3600.0
 T0 = 1_790_000_000.0 // HOUR * HOUR
 CATALOG = load_catalog()
@@ -106,6 +113,10 @@ def _read_jobs(path: Path) -> object:
     return list(read_job_table(path, zone=parse_zone("Europe/Berlin")).jobs.values())
 
 
+def _read_queue(path: Path) -> object:
+    return list(read_squeue(path).jobs)
+
+
 def _read_gres(folder: Path, data: bytes) -> object:
     _written(folder, "own/slurm.conf", _SLURM.encode())
     return read_gres(_written(folder, "own/gres.conf", data).parent, "gpu01")
@@ -115,6 +126,15 @@ def _read_charges(path: Path) -> object:
     export = Export(path)
     bill = sum_up(export.charges(), CATALOG)
     return bill_document(bill, export) if bill.lines else None
+
+
+def _read_offers(_: Path, rows: bytes) -> object:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("aws.csv", rows)
+    read = read_offers("aws", CATALOG, lambda url: b"20260806-812" if url.endswith("n") else content.getvalue())
+    page = document_text(offers_document([read], CATALOG), width=100, color=False)
+    return [*merge("", "prices.yaml", [read])[0].split("\n"), *page.split("\n")]
 
 
 def _varint(value: int) -> bytes:
@@ -193,6 +213,7 @@ READERS = (
     Reader("database", _database, _of_file("node.db", _read_database)),
     Reader("prometheus", _ANSWER, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
     Reader("sacct", (SACCT / "steps.txt").read_bytes(), _of_file("jobs.txt", _read_jobs), _SACCT),
+    Reader("squeue", _QUEUE, _of_file("squeue.json", _read_queue), (b"gres:gpu", b"3-9%2", b'"PENDING"')),
     Reader("sacct-json", (SACCT / "jobs.json").read_bytes(), _of_file("jobs.json", _read_jobs), (b'"set":true',)),
     Reader("kubelet", _KUBELET, lambda _, data: [asdict(pod) for pod in decode_pods(data)],
            (_varint(2**63), b"\x0a\xff\xff\xff\xff\x0f"), (WireError,)),
@@ -215,6 +236,8 @@ READERS = (
            (b"x = nan", b"interval = inf", b"max_size = '1e999GB'", b"listen = 1", b"= 07:32:00")),
     Reader("charges", _FOCUS, _of_file("focus.csv", _read_charges),
            (b"EUR", b"1000 Hours", b"0001-01-01T00:00:00Z", b"-1e12", b"=1+1")),
+    Reader("offers", (OFFERS / "aws.csv").read_bytes(), _read_offers,
+           (b"nan", b"1e999", b"8,H100", b"nvidia,,x86,[]", b'"us-east-1} #"', b"{}")),
 )  # fmt: skip
 
 

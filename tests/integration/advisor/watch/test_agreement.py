@@ -7,7 +7,7 @@ from skuwise.advisor.cards.build import rests_of
 from skuwise.advisor.classify.judge import judge_rows, measured_rows
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.watch.fleet import WatchedFleet
-from skuwise.advisor.watch.idle_answer import Target, idle_answer
+from skuwise.advisor.watch.idle_answer import Target, idle_answers
 from skuwise.advisor.watch.reading import read_recent
 from skuwise.benchmarks.generators.third.agent_fleet import plan_series
 from skuwise.benchmarks.generators.third.agent_store import write_node
@@ -38,7 +38,7 @@ def test_all_commands_agree_on_every_gpu(name: str, tmp_path: Path) -> None:
     for place, recent_gpu in enumerate(recent.gpus):
         part = ((gpu["gpu_uuid"] == recent_gpu.uuid) & (gpu["ts"] > end - ASKED)).to_numpy(bool)
         advised = measured.rows[part]
-        answer = idle_answer(recent, Target(recent_gpu.uuid, gpus=(place,)), ASKED, CRITERIA)
+        (answer,) = idle_answers(recent, [Target(recent_gpu.uuid, gpus=(place,))], ASKED, CRITERIA)
         idle[recent_gpu.uuid] = answer.state == "idle"
         assert answer.state in {"idle", "busy"}
         assert idle[recent_gpu.uuid] == bool(advised["rests"].all()) == bool(watched.gpus.rest[place, asked].all())

@@ -7,7 +7,7 @@ import pytest
 from skuwise.advisor.core.ids import matching
 from skuwise.advisor.core.incident_types import Spans
 from skuwise.advisor.watch.fleet import WatchedFleet
-from skuwise.advisor.watch.idle_answer import idle_answer, targets
+from skuwise.advisor.watch.idle_answer import idle_answers, targets
 from skuwise.advisor.watch.rules import find_held_idle
 from skuwise.tests.support.watch_readings import (
     CRITERIA,
@@ -254,7 +254,8 @@ TWO_HOURS = 7200.0
 def ask(recent, name: str | None, longer_than: float = TWO_HOURS):
     every = targets(recent)
     (target,) = matching(name, [s for s in every if s is not None]) if name is not None else [None]
-    return idle_answer(recent, every[target], longer_than, CRITERIA)
+    (answer,) = idle_answers(recent, [every[target]], longer_than, CRITERIA)
+    return answer
 
 
 def state(recent, name: str | None, longer_than: float = TWO_HOURS) -> tuple[str, str]:

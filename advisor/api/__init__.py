@@ -1,0 +1,1 @@
+"""Answers of skuwise to other programs: over HTTP and to assistants."""
