@@ -119,6 +119,7 @@ def read_and_reason(
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
     from .core.frame import parts_of, together  # noqa: PLC0415
     from .pipeline import reason_on  # noqa: PLC0415
+    from .recommend.waiting import queue_of  # noqa: PLC0415
     from .state.ledger import decisions_of  # noqa: PLC0415
     from .state.outcomes import site_of  # noqa: PLC0415
 
@@ -148,5 +149,6 @@ def read_and_reason(
         entries = ledger.of(fleet).entries()
         ledger_values = {"decisions": decisions_of(entries, now), "site": site_of(entries, now)}
     return frame, reason_on(
-        verdicts, book, now, SEED, source=frame.source, with_market=with_market, identity=fleet, **ledger_values
-    )
+        verdicts, book, now, SEED, source=frame.source, with_market=with_market, identity=fleet,
+        queue=queue_of(frame), **ledger_values,
+    )  # fmt: skip

@@ -22,6 +22,7 @@ from .recommend.predict.calibration import NO_SITE, Site
 from .recommend.pricing import PriceBook, fabric_uses, price_notes, prices_named, reconcile, standings, with_costs
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, service_levers, with_levers
+from .recommend.waiting import Queue, idle_gpus, with_waiting
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
 from .rulebook import Rulebook
 
@@ -35,11 +36,13 @@ WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
 @dataclass(frozen=True)
 class Reasoned:
-    """An advice with its basis, for the plan. `options`: all recommendations with their draws, as they were made."""
+    """An advice with its basis, for the plan. `options`: all recommendations with their draws, as they were made.
+    `queue`: jobs that wait; None: none is known."""
 
     advice: Advice
     fleet: Fleet
     options: tuple[Recommendation, ...]
+    queue: Queue | None = None
 
 
 def fleet_of(verdicts: Verdicts, rulebook: Rulebook, generated_at: float, seed: int, *, site: Site = NO_SITE) -> Fleet:
@@ -60,17 +63,19 @@ def fleet_of(verdicts: Verdicts, rulebook: Rulebook, generated_at: float, seed: 
 def reason_on(
     verdicts: Verdicts, rulebook: Rulebook, now: float, seed: int, *, source: Mapping[str, object],
     decisions: Mapping[str, Decision] | None = None, site: Site = NO_SITE, with_market: bool = False,
-    identity: FleetIdentity | None = None,
+    identity: FleetIdentity | None = None, queue: Queue | None = None,
 ) -> Reasoned:  # fmt: skip
     """The advice on verdicts, with its basis. `now`: Unix seconds; `seed`: of the intervals; `decisions`: of the
     ledger, by recommendation id; `site`: corrections from moves done here; `with_market`: also evaluate other
-    providers."""
+    providers; `queue`: jobs that wait for GPUs."""
     window, inventory, nodes = verdicts.window, verdicts.inventory, verdicts.nodes
     fleet = fleet_of(verdicts, rulebook, now, seed, site=site)
     book = fleet.book
     waste = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, waste=waste.waste)
     findings = tuple(result.finding for result in waste.waste)
+    if queue is not None:
+        findings = tuple(with_waiting(findings, verdicts, queue, rulebook.catalog))
     levers = {g.lead.id: service_levers(fleet, g, rulebook.served_models) for g in fleet.groups}
     decided = (replace(r, decision=(decisions or {}).get(r.id)) for r in all_recommendations(fleet))
     recommendations = tuple(beside(r, levers) for r in decided)
@@ -104,6 +109,7 @@ def reason_on(
         floor_hours=fleet.floor_hours,
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         energy=fleet_energy,
+        waiting=None if queue is None else replace(queue.total, idle_gpus=idle_gpus(verdicts)),
     )
     minimum = rulebook.min_saving_usd
     if minimum is None:
@@ -129,6 +135,7 @@ def reason_on(
         judged=waste.judged,
         not_judged=waste.not_judged,
         recommendations=recommendations,
+        waiting=queue.groups if queue is not None else (),
         notes=notes,
         market=market,
         nodes=tuple(sorted(n.node for n in nodes)),
@@ -137,7 +144,7 @@ def reason_on(
         standings=standings(nodes, book, judged),
         fleet=identity,
     )
-    return Reasoned(marked(advice), fleet, recommendations)
+    return Reasoned(marked(advice), fleet, recommendations, queue)
 
 
 def _judged(

@@ -9,6 +9,7 @@ from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import clean
 from .core.advice_types import Advice, Finding, Recommendation
 from .core.formatting import NONE
+from .core.waiting_types import WAITING_METRIC
 
 _KEYS = {
     "gpu_hours": "ts interval_seconds node gpu_uuid", "fabric_hours": "ts interval_seconds node device port",
@@ -122,7 +123,8 @@ def render_queries(advice: Advice, subjects: Iterable[Finding | Recommendation],
         for name, value, unit in numbers:
             number = f"{name} = {value} {unit}".rstrip()
             if name not in SERIES:
-                note(f"{number}: from the catalog and the prices of the nodes")
+                queue = name == WAITING_METRIC
+                note(f"{number}: from {'the queue' if queue else 'the catalog and the prices of the nodes'}")
                 continue
             text = query(*SERIES[name], nodes, gpus, advice)
             note(number if text else f"{number}: this server has no series of it")

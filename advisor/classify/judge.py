@@ -16,7 +16,7 @@ from ..core.column_rows import ColumnRows
 from ..core.frame import Blind, Frame, blind_nodes
 from ..rulebook import Rulebook
 from .accounting.energy import KEYS, energy_by_place, node_power, occupancy, row_energy, token_energy
-from .accounting.nodes import bare_gpus, instances, node_facts, rest_levels
+from .accounting.nodes import bare_gpus, instances, node_facts, rest_levels, resting_gpus
 from .accounting.workload_verdicts import series_hours, usage_of, with_latency, workload_verdicts
 from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.links import lateness, links_of
@@ -115,7 +115,7 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
         power=node_power(frame, inventory, index, energy), notes=(*frame.notes, *_notes(measured)),
         waste_ready={v.id: hours.get(v.series_id, 0.0) >= floor_hours for v in workloads},
         inventory=inventory, instances=instances(frame, attribution, index), doubts=doubts,
-        rest_levels=rest_levels(frame, index, rows),
+        rest_levels=rest_levels(frame, index, rows), resting=resting_gpus(frame, index, attribution, rows, parts),
     )  # fmt: skip
 
 
@@ -154,6 +154,7 @@ def merged(groups: Sequence[Verdicts]) -> Verdicts:
         doubts=rows("doubts", lambda doubt: (doubt.node, doubt.gpu_uuid)),
         instances=rows("instances", lambda instance: (instance.node, instance.parent_uuid, instance.gpu_uuid)),
         rest_levels=rows("rest_levels", lambda level: (level.node, level.gpu_uuid)),
+        resting=rows("resting", lambda gpu: (gpu.node, gpu.gpu_uuid)),
     )  # fmt: skip
 
 

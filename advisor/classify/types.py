@@ -168,6 +168,19 @@ class MigInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class RestingGpu:
+    """A GPU, or a MIG instance, at rest throughout what was observed of the newest hour of the window. `part`: the part
+    of a GPU that it is. `held`: whether a workload held it in its last row."""
+
+    node: str
+    gpu_uuid: str
+    part: float
+    held: bool
+    parent_uuid: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEnergy:
     """Of one workload: `tokens` generated and `joules` drawn by all its GPUs in the same `hours` of the clock."""
 
@@ -195,7 +208,8 @@ class Verdicts:
     the largest first. `occupancy`: ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting/energy.py`); class is
     workload, shared, allocated_idle, unallocated, drained or unobserved; a node's rows sum to GPU count x `span_hours`.
     `energy`: the joules of the same hours; `tokens`: by workload, `power`: by node. `waste_ready`: workload id ->
-    whether the hours of its series reach the coverage floor. `doubts`: readings that were not believed.
+    whether the hours of its series reach the coverage floor. `doubts`: readings that were not believed. `resting`: of
+    nodes in service.
 
     `usage`: one row per workload, GPU and interval: ``workload_id, node, gpu_uuid, ts``, ``seconds`` (observed), ``u_c,
     u_m, u_n, u_i, u_p`` (use over what the SKU sustains, NaN: unknown), ``c, m, n, i, p`` (over the peak), ``g, g_max``
@@ -219,6 +233,7 @@ class Verdicts:
     doubts: tuple[Doubt, ...] = ()
     instances: tuple[MigInstance, ...] = ()
     rest_levels: tuple[RestLevel, ...] = ()
+    resting: tuple[RestingGpu, ...] = ()
 
     def node(self, name: str) -> NodeFacts | None:
         return self._nodes.get(name)

@@ -12,6 +12,7 @@ from ...rules.catalog.types import Price
 from .coded_text import CodedText
 from .energy_types import FleetEnergy, NodeEnergy
 from .verdict_types import NOT_IN_JSON, WorkloadVerdict
+from .waiting_types import WAITING_METRIC, Waiting, WaitingJobs
 
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
@@ -71,6 +72,11 @@ class Finding:
     would_change_if: tuple[CodedText, ...]
     text: str
     parts: Mapping[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)  # MIG instance -> its part of a GPU
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a job that waits could use its GPUs: such findings come first in every list."""
+        return any(e.metric == WAITING_METRIC for e in self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +318,7 @@ class Summary:
     gpu_hours_by_use: Reconciliation | None = None  # as the reconciliation, of nodes without a price too
     energy: FleetEnergy | None = None
     min_saving_usd_per_month: Amount | None = None  # smaller gains are left out of lists and mails
+    waiting: Waiting | None = None  # None: no queue is known
 
     @property
     def unobserved_gpu_count(self) -> int:
@@ -346,6 +353,7 @@ class Advice:
     judged: tuple[RuleVerdicts, ...] = field(default=(), kw_only=True)
     not_judged: tuple[NotJudged, ...] = field(default=(), kw_only=True)
     recommendations: tuple[Recommendation, ...]
+    waiting: tuple[WaitingJobs, ...] = field(default=(), kw_only=True)  # for GPUs first, then by how long they wait
     notes: tuple[CodedText, ...] = ()
     market: tuple[Recommendation, ...] | None = None  # other providers, in no sum; None: not requested
     standings: tuple[NodeStanding, ...] = field(default=(), metadata=NOT_IN_JSON)

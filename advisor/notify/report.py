@@ -138,6 +138,7 @@ def _part(part: Advice, unobserved: tuple[Unobserved, ...]) -> Advice:
         gpu_hours_by_use=None,
         judged_gpu_count=judged,
         energy=_energy(fleet.energy, workloads),
+        waiting=None,  # the queue is the fleet's
     )
     return replace(
         part,
@@ -146,6 +147,7 @@ def _part(part: Advice, unobserved: tuple[Unobserved, ...]) -> Advice:
         judged=(),
         not_judged=tuple(_not_judged(part.not_judged, workloads, nodes)),
         notes=tuple(note for note in part.notes if note.code in WINDOW_NOTES),
+        waiting=(),
         market=None,
         nodes=tuple(sorted(nodes)),
         node_energy=(),  # a team's part of a node's power is no node's

@@ -3,7 +3,7 @@ moves, it reads here, in `inputs` and `figures`."""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..recommend.pricing import Price
 from . import inputs
 from .inputs import EXCLUDED, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
+from .starts import awaited, turns_of
 from .state import apart
 from .whatif import changed, unknown
 
@@ -117,9 +118,28 @@ def draft(reasoned: Reasoned, frame: Frame, request: PlanRequest, change: FleetC
     for what, asked, names in (("team", request.only, known_teams), ("name", request.exclude, every)):
         for name in sorted(asked - names):
             raise unknown(what, name, names)
+    problem = _with_queue(problem, reasoned, continuing, unnamed.keys())
     problem, changes = changed(problem, change) if change != NO_CHANGE else (problem, ())
     wanted, reserve = reserve_of(problem, request)
-    return Drafted(request, change, replace(problem, reserve=reserve), left, grid, crowded, wanted, changes)
+    return Drafted(request, change, awaited(replace(problem, reserve=reserve)), left, grid, crowded, wanted, changes)
+
+
+def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group], unnamed: Set[inputs.Gpu]) -> Problem:
+    """The problem with the jobs that wait and the GPUs at rest: those that nothing holds, and those of jobs. `unnamed`:
+    held by what no series accounts for. MIG instances are given to no job."""
+    if problem.goal != "capacity" or reasoned.queue is None:
+        return problem
+    verdicts, jobs = reasoned.fleet.verdicts, {g.series_id: g for g in continuing if inputs.comes_and_goes(g)}
+    resting = [gpu for gpu in verdicts.resting if gpu.parent_uuid is None and (gpu.node, gpu.gpu_uuid) not in unnamed]
+    taken = {uuid for g in continuing if g.series_id not in jobs for uuid in g.gpus}
+    idle = Counter(gpu.node for gpu in resting if not gpu.held and gpu.gpu_uuid not in taken)
+    series = list(problem.series)
+    for k, s in enumerate(series):
+        runs = [w for w in jobs[s.id].now if w.end > verdicts.window.end - inputs.LAST_SECONDS] if s.id in jobs else []
+        held = {uuid for w in runs for uuid in w.gpus}
+        series[k] = replace(s, resting=Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in held))
+    turns = turns_of(reasoned.queue, verdicts, reasoned.fleet.catalog)
+    return replace(problem, idle_gpus=idle, queue=turns, series=tuple(series))
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:

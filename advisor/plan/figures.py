@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.advice_types import Realisation, Recommendation
 from ..core.coded_text import CodedText, coded
-from ..core.formatting import counted
+from ..core.formatting import counted, listed
 from ..core.frame import Frame
 from ..pipeline import Reasoned
 from ..recommend.prediction import percentiles
@@ -19,6 +19,7 @@ from .build import Drafted, draft
 from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, PlanOption, PlanRequest, Problem
 from .result import CashDate, NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReservedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
+from .starts import start_jobs, with_steps
 from .state import HOURS_PER_MONTH, MONTH_SECONDS, UNITS, State, month_usd, node_worth
 from .steps import sequence
 
@@ -54,8 +55,9 @@ def _day_free(n: PlanNode, problem: Problem) -> str | None:
     return datetime.fromtimestamp(n.bound_until, UTC).date().isoformat()
 
 
-def pool_plans(after: State, drafted: Drafted) -> tuple[PoolPlan, ...]:
-    """The fleet by pool, the largest first: today, after a plan, and how far what is left carries."""
+def pool_plans(after: State, drafted: Drafted, starting: Mapping[str, int]) -> tuple[PoolPlan, ...]:
+    """The fleet by pool, the largest first: today, after a plan, and how far what is left carries. `starting`: pool ->
+    GPUs that waiting jobs get, which are no reserve."""
     problem, growth, out = after.problem, drafted.change.growth_per_month, []
     for pool, members in problem.pools.items():
         today, kept = [n for n in members if n.is_today], [n for n in members if n.name in after.kept]
@@ -75,7 +77,8 @@ def pool_plans(after: State, drafted: Drafted) -> tuple[PoolPlan, ...]:
                 gpus_today=sum(n.gpus for n in today), gpus_after=room,
                 gpus_needed_today=float(problem.needs[pool][0].max()), gpus_needed=float(peak),
                 peak_at=float(drafted.grid[int(asked.argmax())]) + 3600.0 if peak > 0 else None,
-                reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
+                reserve_gpus=min(wanted, max(room - peak - starting.get(pool, 0), 0)),
+                reserve_wanted_gpus=wanted if peak > 0 else 0,
                 short_gpus=drafted.crowded.get(pool, 0), carries=carries,
                 runs_out_at=problem.now + months * MONTH_SECONDS if months <= 12 * YEARS_MAX else None,
             )
@@ -97,10 +100,10 @@ _NOTHING: Mapping[Goal, str] = {
 
 
 def left_out(
-    reasoned: Reasoned, drafted: Drafted, after: State, steps: Sequence[PlanStep]
+    reasoned: Reasoned, drafted: Drafted, after: State, steps: Sequence[PlanStep], awaited: Set[str] = frozenset()
 ) -> tuple[tuple[ReservedNode, ...], tuple[NotInPlan, ...]]:
     """Recommendations that are no part of the plan: nodes that it keeps in reserve, and the rest, each with what
-    `advise` counts of it as recoverable."""
+    `advise` counts of it as recoverable. `awaited`: nodes that are kept for waiting jobs alone."""
     problem, recoverable = drafted.problem, recoverable_of(reasoned)
     chosen, touched = {o.id for o in after.chosen.values()}, _touched(steps)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in after.kept}
@@ -126,6 +129,8 @@ def left_out(
                 gone, alike = gone.difference(names), alike - given
                 continue
             why = _why_kept(after, names, {node.node for node in reserve})
+            if not awaited.isdisjoint(names):
+                why = coded("plan-jobs-start", "jobs that wait for GPUs start on {nodes}", nodes=listed(sorted(names)))
             if usd is not None and why.code == "plan-reserve":
                 reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
                 continue
@@ -209,14 +214,19 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
     problem, advice, request, change = drafted.problem, reasoned.advice, drafted.request, drafted.change
     names = {w.id: w.name for w in advice.workloads}
-    order, absent, steps = sequence(problem, layout), {n.name for n in problem.nodes if n.extra is not None}, []
+    starts, starting = start_jobs(problem, layout), Counter[str]()
+    for start in starts:
+        starting[start.pool] += start.gpus
+    given = {node.node for start in starts for node in start.nodes}
+    order = sequence(problem, replace(layout, kept=layout.kept | given))
+    absent, steps = {n.name for n in problem.nodes if n.extra is not None}, []
     for step in order:
         # A node that is not there is no place to come from.
         moves = [replace(m, unit=_unit_name(m.unit, names, step.name), start=None if m.start in absent else m.start)
                  for m in step.moves]  # fmt: skip
         steps.append(replace(step, moves=tuple(moves)))
     # What was added stays: it is no part of what can be given back.
-    kept = layout.kept | {n.name for n in problem.nodes if n.extra == "added"}
+    kept = layout.kept | given | {n.name for n in problem.nodes if n.extra == "added"}
     before, after = State(problem), State(problem).set(layout.chosen, layout.places, kept)
     # Figures of the goal, where nodes that are not there cost what they would as part of the fleet.
     extra = sum(node_worth(n, problem) for n in problem.nodes if n.extra is not None)
@@ -231,7 +241,7 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         how = "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour else how
         returned.append(ReturnedNode(*_about(n), how, date, emptied.get(n.name), n.drains))
     returned.sort(key=lambda node: (node.available_from or "", node.step or 0, node.name))
-    reserve, not_in_plan = left_out(reasoned, drafted, after, order)
+    reserve, not_in_plan = left_out(reasoned, drafted, after, order, given - layout.kept)
     # Recommendations that move nothing, of work that stays where it is: they are predictions for it there.
     gone = {s.workload for s in problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
     in_place = [r for r in reasoned.options if (why := drafted.left_out.get(r.id)) and why.code == "plan-in-place"]
@@ -247,10 +257,10 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         workloads=len({s.workload or s.id for s in problem.series}), touched=_touched(steps),
         gpus_freed=max(sum(before.rooms[n.name].gpus - after.rooms[n.name].gpus for n in today), 0), cash=cash,
         energy_kwh_per_month=sum(watts) * HOURS_PER_MONTH / 1000 if watts else None,
-        pools=pool_plans(after, drafted), returned=tuple(returned),
+        pools=pool_plans(after, drafted, starting), returned=tuple(returned),
         rented=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.is_bought and n.name in kept),
         missing=tuple(RentedNode(*_about(n)) for n in problem.nodes if n.extra == "missing" and n.name in kept),
-        steps=tuple(steps),
+        steps=tuple(steps), starts=with_steps(problem, layout, order, starts), waiting=advice.summary.waiting,
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
         not_in_plan=not_in_plan,

@@ -21,6 +21,9 @@ The rules that every layout keeps (the search, the model and the checker of the 
     pool for each `node_gpus` of their GPUs.
 12. Usable reserve: a pool with a reserve that is not left keeps one node, not held, with as many free GPUs as its
     largest unit on one node has today, or at most as one node has free today. None where nodes are to buy or missing.
+13. Starts: jobs of `queue` take in turns GPUs of today's nodes that are not held: those of `idle_gpus`, those of units
+    that go and of jobs that are released, less those of units that come. Each GPU once, each job whole on nodes of one
+    pool; in the end kept nodes have the reserve, and that of rule 12. Where tenants are kept apart, starts keep to it.
 
 Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for down to what the fleet can carry.
 """
@@ -36,6 +39,7 @@ import numpy.typing as npt
 
 from ..core.advice_types import COUNTED_RISKS, Risk
 from ..core.coded_text import CodedText
+from ..core.waiting_types import WaitingJobs
 
 Goal = Literal["cash", "nodes", "capacity", "energy"]
 GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
@@ -160,7 +164,8 @@ class PlanSeries:
     `demand`: GPUs that it needs in each hour of the window, at its headroom (of jobs: that they held); of jobs
     `whole_nodes` are whole nodes held in each hour. Jobs have no units: where they run is the scheduler's decision.
     `apart`: replicas of it that one node may hold. `tenant`: who must be alone on a node where tenants are kept apart.
-    `untouchable`: why nothing of it may change; None: it may."""
+    `untouchable`: why nothing of it may change; None: it may. `resting`: of jobs, GPUs at rest that they hold now, by
+    node."""
 
     id: str
     name: str
@@ -175,6 +180,7 @@ class PlanSeries:
     apart: int = 1
     untouchable: CodedText | None = None
     workload: str | None = None
+    resting: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def gpu_count(self) -> int:
@@ -222,11 +228,22 @@ class PlanOption:
         return f"{self.id}#{index}"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanJobs:
+    """So many jobs of a group that wait for GPUs, in their turn. `fits`: nodes that could take one if nothing else were
+    there."""
+
+    group: WaitingJobs
+    jobs: int
+    fits: frozenset[str]
+
+
 @dataclass(frozen=True)
 class Problem:
     """`reserve`: pool -> GPUs to be kept free for failures. `now`: Unix seconds. `max_moves`: workloads that may be
     touched; None: any. `fixed_gpus`: node -> GPUs held by what no series accounts for. `tenants_apart`: one tenant a
-    node."""
+    node. With goal capacity, `idle_gpus`: node -> GPUs at rest that nothing holds; `queue`: jobs in the order in which
+    they began to wait; `awaited`: pools that fit those for which too few GPUs are free today."""
 
     nodes: tuple[PlanNode, ...]
     series: tuple[PlanSeries, ...]
@@ -237,6 +254,9 @@ class Problem:
     max_moves: int | None = None
     fixed_gpus: Mapping[str, int] = field(default_factory=dict)
     tenants_apart: bool = False
+    idle_gpus: Mapping[str, int] = field(default_factory=dict)
+    queue: tuple[PlanJobs, ...] = ()
+    awaited: frozenset[str] = frozenset()
 
     @cached_property
     def by_node(self) -> Mapping[str, PlanNode]:

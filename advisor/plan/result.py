@@ -8,6 +8,7 @@ from typing import Literal
 from ...rules.base.typed import Amount, Moment
 from ..core.advice_types import Action, Interval, Realisation, Risk
 from ..core.coded_text import CodedText
+from ..core.waiting_types import Waiting
 from .problem import Goal
 
 SCHEMA = "skuwise.fleet-plan/1"
@@ -118,6 +119,25 @@ class PlanStep:
 
 
 @dataclass(frozen=True, slots=True)
+class StartNode:
+    node: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStart:
+    """Waiting jobs that get GPUs. `waiting`: id of their group in the advice. `gpus`: all that they take, by node in
+    `nodes`: no other start has them. `step`: number of the step after which they are free; None: they are today."""
+
+    waiting: str
+    jobs: int
+    gpus: int
+    pool: str
+    nodes: tuple[StartNode, ...]
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class NotInPlan:
     """A recommendation that is no part of the plan. `would_bring_usd_per_month`: by itself, at the median; None: it
     claims no dollars. `advise_usd_per_month`: what of it `advise` counts as recoverable; None: nothing, or its work
@@ -155,7 +175,8 @@ class CashDate:
 
 @dataclass(frozen=True, slots=True)
 class SolverFigures:
-    """`value`, `bound`: of the goal in `unit`, net of what moves and nodes that are not there cost; `gap`: how far from
+    """`value`, `bound`: of the goal in `unit`, net of what moves and nodes that are not there cost (a GPU of
+    a node type that jobs wait for counts a hundred times); `gap`: how far from
     the best it may be, share of the bound. None of either: no bound is known."""
 
     unit: str
@@ -174,6 +195,9 @@ class Plan:
     date, the last with everything. `energy_kwh_per_month`: of GPUs at rest that are switched off, as far as it was
     measured. `beside`: ids of recommendations that go with any layout. `workloads`: considered, `touched`: changed or
     moved.
+
+    `starts`: with goal capacity, jobs of the queue (`waiting`) that start on GPUs which are free or fall free, in their
+    turns; nodes that they get are not returned.
 
     `plan_usd_per_month` (cash now, at the median) - `combined_usd_per_month` + the sums of `reserve` and of
     `not_in_plan[].advise_usd_per_month` = `advise_usd_per_month`, which is `recoverable_usd_per_month` of the advice.
@@ -200,6 +224,8 @@ class Plan:
     rented: tuple[RentedNode, ...]
     missing: tuple[RentedNode, ...]
     steps: tuple[PlanStep, ...]
+    starts: tuple[PlanStart, ...]
+    waiting: Waiting | None
     advise_usd_per_month: float | None
     plan_usd_per_month: float | None
     combined_usd_per_month: float | None

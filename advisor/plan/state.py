@@ -20,6 +20,8 @@ MOVE_USD, MOVE_SHARE = 50.0, 0.02
 # A whole node can be given away or take a large job: among layouts with as many free GPUs it is the better one.
 WHOLE_SHARE = 0.1
 UNITS = {"cash": "USD/month", "nodes": "nodes", "capacity": "GPUs", "energy": "kWh/month"}
+# A GPU of a pool where jobs wait is worth so many of others: with few moves these come first (assumed).
+AWAITED = 100
 # The solver counts in integers: hundredths of the goal's unit.
 SCALE = 100
 # What any node is worth at least, so that an empty one comes back though it brings no cash, and one without jobs first.
@@ -48,7 +50,7 @@ def _worth(node: PlanNode, problem: Problem) -> float:
         # In the share of the horizon that is left giving the node back is cash.
         "cash": month_usd(node) * max(1.0 - waits / HORIZON_SECONDS, 0.0),
         "nodes": 1.0,
-        "capacity": node.gpus * (WHOLE_SHARE + node.rented),
+        "capacity": node.gpus * (WHOLE_SHARE + node.rented) * (AWAITED if node.pool in problem.awaited else 1),
         "energy": (node.idle_watts or 0.0) * HOURS_PER_MONTH / 1000,
     }
     return worths[problem.goal]
@@ -59,11 +61,14 @@ def option_worth(option: PlanOption, problem: Problem) -> float:
     series = problem.by_series[option.series]
     if problem.goal == "energy":
         return option.energy_kwh_per_month
-    if problem.goal != "capacity" or series.jobs:
+    if problem.goal != "capacity":
         return 0.0
+    times, there = (AWAITED if pool in problem.awaited else 1 for pool in (series.pool, option.pool))
+    if series.jobs:
+        return float(times * sum(series.resting.values())) if option.pool is None else 0.0
     if option.keeps_units:
-        return series.gpu_count * (1 - option.left / max(len(series.units), 1))
-    return float(series.gpu_count - option.left * option.gpus_each)
+        return times * series.gpu_count * (1 - option.left / max(len(series.units), 1))
+    return float(times * series.gpu_count - there * option.left * option.gpus_each)
 
 
 def move_cost(problem: Problem, gpus: int) -> float:
@@ -221,6 +226,8 @@ class State:
         self._log: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
         for unit, node in self.home.items():
             self.place(unit, node)
+        # Nodes beyond their limits today have no more GPUs to give for that.
+        self.begun = {name: min(room.gpus, room.node.gpus) for name, room in self.rooms.items()}
         for room in self.rooms.values():
             room.crowd_today, room.full = dict(room.crowd), not room.within(problem.tenants_apart)
         # GPUs that one node keeps free for the largest replica, in a pool with a reserve.
@@ -291,6 +298,15 @@ class State:
         return [unit for unit, node in self.at.items() if self.home.get(unit, node) != node]
 
     # Rules
+
+    def startable(self, name: str) -> int:
+        """GPUs of a node that waiting jobs could have (rule 13); negative: units that came took more than was idle."""
+        node, problem = self.rooms[name].node, self.problem
+        if node.held is not None or not node.is_today:
+            return 0
+        gone = (problem.by_series[key].resting for key, o in self.chosen.items() if o.pool is None)
+        released = sum(resting.get(name, 0) for resting in gone)
+        return problem.idle_gpus.get(name, 0) + self.begun[name] - self.rooms[name].gpus + released
 
     def _kept(self, pool: str) -> list[Room]:
         return [self.rooms[n.name] for n in self.problem.pools[pool] if n.name in self.kept]

@@ -91,6 +91,21 @@ def gpus_words(summary: Summary) -> str:
     return f"{gpus}, {max(count - dark, 0):,} observed, {dark:,} not observed"
 
 
+def waiting_words(summary: Summary) -> str:
+    """``12 GPUs idle while 9 jobs wait for 16 GPUs``: the queue beside what is at rest; empty where no queue is known,
+    or no job waits for GPUs."""
+
+    def gpus(count: float) -> str:
+        figure = f"{count:,.1f}".removesuffix(".0")  # MIG instances are parts of GPUs
+        return "no GPU" if count <= 0 else f"{figure} {'GPU' if figure == '1' else 'GPUs'}"
+
+    w = summary.waiting
+    if w is None or not w.jobs:
+        return ""
+    wait = f"{words.counted(w.jobs, 'job')} {'waits' if w.jobs == 1 else 'wait'} for {gpus(w.gpus)}"
+    return wait if w.idle_gpus is None else f"{gpus(w.idle_gpus)} idle while {wait}"
+
+
 def short_words(advice: Advice) -> str:
     """What is missing, for a subject line; empty where everything was observed."""
     s, parts = advice.summary, []
@@ -260,7 +275,8 @@ def blind_spots(advice: Advice) -> tuple[tuple[str, str, int], ...]:
 
 
 def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | None]]:
-    """Findings, each with the first recommendation that gains something, in their order; then by cost."""
+    """Findings, each with the first recommendation that gains something: those whose GPUs jobs wait for, then in the
+    order of the recommendations, then by cost."""
     worth, best = Worth(advice), dict[str, Recommendation]()
     for r in sorted(advice.recommendations, key=lambda r: r.rank):
         if not r.blocked_by and not r.set_aside and worth.usd(r).p50 > 0:
@@ -269,6 +285,6 @@ def answered_findings(advice: Advice) -> list[tuple[Finding, Recommendation | No
 
     def order(f: Finding) -> tuple[object, ...]:
         r, severity = best.get(f.id), ("high", "medium", "low").index(f.severity)
-        return r is None, r.rank if r else (), severity, -(f.cost_usd or 0.0), f.id
+        return not f.is_waited_for, r is None, r.rank if r else (), severity, -(f.cost_usd or 0.0), f.id
 
     return [(f, best.get(f.id)) for f in sorted(advice.findings, key=order)]

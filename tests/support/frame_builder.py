@@ -9,7 +9,7 @@ import pandas as pd
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.column_rows import BinsArray
-from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.frame import WAITING, Frame, Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.telemetry import queries
 from skuwise.agent.metrics import BIN_EDGES
@@ -147,6 +147,14 @@ class FrameBuilder:
     def judged(self) -> Verdicts:
         """The verdicts on the frame by the rulebook that ships."""
         return judge(self.frame(), rulebook())
+
+
+def queue(*rows: Mapping[str, object]) -> pd.DataFrame:
+    """Jobs that wait, as a frame has them: of Slurm, one job each on one node, unless a row says otherwise."""
+    job = {"scheduler": "slurm", "id": "1", "name": "train", "user": "ann", "jobs": 1, "gpus": 1.0, "nodes": 1.0,
+           "since": START, "reason": "Resources"}  # fmt: skip
+    made = pd.DataFrame([{**job, **row} for row in rows], columns=WAITING)
+    return made.astype(object).where(made.notna(), None).astype({"gpus": float, "nodes": float, "since": float})
 
 
 def bins_at(value: object, seconds: float) -> np.ndarray | None:

@@ -9,6 +9,7 @@ from skuwise.advisor.pipeline import reason_on
 from skuwise.advisor.plan.figures import Planner
 from skuwise.advisor.plan.problem import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
+from skuwise.advisor.recommend.waiting import Queue
 from skuwise.tests.support.moves_builders import (
     PLAIN,
     bare,
@@ -25,11 +26,13 @@ from skuwise.tests.support.rulebooks import rulebook
 NOTHING = pd.DataFrame()
 
 
-def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisions=None) -> Planner:
+def planner(
+    given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisions=None, queue: Queue | None = None
+) -> Planner:
     """A planner of verdicts. Who holds what follows from the workloads themselves."""
     reasoned = reason_on(
         given, rulebook(catalog(), prices=prices), given.window.end, 1,
-        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=decisions,
+        source={"kind": "sqlite", "databases": ["fleet.db"]}, decisions=decisions, queue=queue,
     )  # fmt: skip
     held = [(w.id, g.split("-")[1], g, w.end) for w in given.workloads for g in w.gpus]
     uses = pd.DataFrame(held, columns=["workload_id", "node", "gpu_uuid", "ts_end"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, Problem
-from skuwise.advisor.plan.result import PlanStep
+from skuwise.advisor.plan.result import PlanStart, PlanStep
 from skuwise.advisor.plan.state import move_cost, node_worth, option_worth
 
 
@@ -202,6 +202,86 @@ def wrong_steps(problem: Problem, layout: Layout, steps: Sequence[PlanStep]) -> 
     if len(freed) != len(set(freed)):
         said.append("a node is given up twice")
     return said
+
+
+def wrong_starts(problem: Problem, layout: Layout, steps: Sequence[PlanStep], starts: Sequence[PlanStart]) -> list[str]:
+    """Rule 13. `layout`: without the nodes that are kept for starts alone; `steps`: to that with them."""
+    said = _wrong_jobs(problem, starts)
+    named = {node.node for start in starts for node in start.nodes}
+    said += [f"{name} is returned and has starts" for name in named & {name for step in steps for name in step.frees}]
+    # Each moment: after each move within a step, and after each step.
+    moments: list[tuple[int, Layout]] = [(0, state_after(problem, ()))]
+    for i, step in enumerate(steps):
+        parts = (replace(step, moves=step.moves[:k], recommendation=None, frees=()) for k in range(len(step.moves)))
+        moments += [(i, state_after(problem, [*steps[:i], part])) for part in parts]
+        moments.append((i + 1, state_after(problem, steps[: i + 1])))
+    today = state_of(problem, moments[0][1])
+    for number, moment in moments:
+        free = _startable(problem, moment, today)
+        for name in named:
+            given = sum(n.gpus for s in starts if (s.step or 0) <= number for n in s.nodes if n.node == name)
+            if given > max(free[name], 0):
+                said.append(f"after step {number} {given} GPUs of {name} are given, {free[name]} are free")
+    on, free = state_of(problem, layout), _startable(problem, layout, today)
+    given = Counter[str]()
+    for node in (node for start in starts for node in start.nodes):
+        given[node.node] += node.gpus
+    for pool, reserve in ((pool, reserve) for pool, reserve in problem.reserve.items() if reserve):
+        members = [n for n in problem.nodes if n.pool == pool]
+        kept = [n for n in members if n.name in layout.kept]
+        work = any(on[n.name].gpus for n in kept) or any(_asks(s, layout, pool) for s in problem.series)
+        left = sum(free[n.name] - given[n.name] for n in kept)
+        if work and any(given[n.name] for n in kept) and left < min(reserve, sum(free[n.name] for n in kept)):
+            said.append(f"{left} of {reserve} GPUs of {pool} are left in reserve")
+    if not any(problem.reserve.values()) and not problem.tenants_apart:
+        started = Counter[str]()
+        for start in starts:
+            started[start.waiting] += start.jobs
+        for jobs in (jobs for jobs in problem.queue if jobs.group.nodes_each == 1):
+            wanted = sum(other.jobs for other in problem.queue if other.group.id == jobs.group.id)
+            rooms = [free[name] - given[name] for name in jobs.fits]
+            if started[jobs.group.id] < wanted and max(rooms, default=0) >= jobs.group.gpus_each:
+                said.append(f"{jobs.group.id} has room and does not start")
+    return said
+
+
+def _wrong_jobs(problem: Problem, starts: Sequence[PlanStart]) -> list[str]:
+    """Whether each start is of whole jobs that wait, on nodes that fit."""
+    said, nodes = [], {n.name: n for n in problem.nodes}
+    for start in starts:
+        turns = [jobs for jobs in problem.queue if jobs.group.id == start.waiting]
+        total = sum(jobs.jobs for jobs in turns)
+        if sum(other.jobs for other in starts if other.waiting == start.waiting) > total:
+            said.append(f"more than {total} jobs of {start.waiting} start")
+        group, names = turns[0].group, [node.node for node in start.nodes]
+        each = math.ceil(group.gpus_each)
+        if start.gpus != start.jobs * each or start.gpus != sum(node.gpus for node in start.nodes):
+            said.append(f"{start.jobs} jobs of {each} GPUs take {start.gpus}")
+        if len(set(names)) < len(names) or not set(names) <= turns[0].fits:
+            said.append(f"{start.waiting} does not fit {names}")
+        if {nodes[name].pool for name in names} != {start.pool} or any(nodes[name].held for name in names):
+            said.append(f"{names} are not open nodes of {start.pool}")
+        if group.nodes_each == 1 and any(node.gpus % each for node in start.nodes):
+            said.append(f"a job of {each} GPUs is divided: {start.nodes}")
+        if len(names) < min(group.nodes_each or 1, each):
+            said.append(f"{start.waiting} asks for {group.nodes_each} nodes: {names}")
+    return said
+
+
+def _startable(problem: Problem, layout: Layout, today: State) -> dict[str, int]:
+    on, free = state_of(problem, layout), dict[str, int]()
+    for n in problem.nodes:
+        ended = [s for s in problem.series if (o := layout.chosen.get(s.id)) is not None and o.pool is None]
+        free[n.name] = problem.idle_gpus.get(n.name, 0) + sum(s.resting.get(n.name, 0) for s in ended)
+        free[n.name] = min(free[n.name] + today[n.name].gpus, n.gpus) - on[n.name].gpus
+        if n.held is not None or n.rented or n.extra is not None:
+            free[n.name] = 0
+    return free
+
+
+def _asks(s: PlanSeries, layout: Layout, pool: str) -> bool:
+    o = layout.chosen.get(s.id)
+    return (s.pool if o is None else o.pool) == pool and bool(s.demand.any())
 
 
 def state_after(problem: Problem, steps: Sequence[PlanStep]) -> Layout:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.random import Generator
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.core.waiting_types import WaitingJobs
 from skuwise.advisor.plan.build import as_today
-from skuwise.advisor.plan.problem import FOREVER, GOALS, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
+from skuwise.advisor.plan.problem import FOREVER, GOALS, PlanJobs, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
 
 NOW = 1_790_000_000.0
 HELD = CodedText("drained", "drained")
@@ -65,6 +67,43 @@ def small_problem(seed: int) -> Problem:
         room = sum(n.gpus for n in members if not n.rented) - int(problem.needs[p][0].max())
         reserve[p] = max(min(reserve[p], room), 0)
     return replace(problem, reserve=reserve)
+
+
+def with_queue(problem: Problem, seed: int) -> Problem:
+    """The problem with goal capacity, GPUs at rest, jobs that hold some and may be released, and jobs that wait."""
+    rng = np.random.default_rng([seed, 2])
+    used = Counter(problem.fixed_gpus)
+    for s in problem.series:
+        for u in s.units:
+            used.update(u.gpus)
+    today, idle = [n for n in problem.nodes if n.is_today], dict[str, int]()
+    series, options = list(problem.series), list(problem.options)
+    for n in today:
+        free = max(n.gpus - used[n.name], 0)
+        idle[n.name] = int(rng.integers(0, free + 1))
+        jobs = [k for k, s in enumerate(series) if s.jobs and s.pool == n.pool]
+        if jobs and free > idle[n.name]:
+            k = int(rng.choice(jobs))
+            held = {**series[k].resting, n.name: int(rng.integers(1, free - idle[n.name] + 1))}
+            series[k] = replace(series[k], resting=held)
+    options += [
+        PlanOption(f"end-{s.id}", s.id, "release", None, 0, 0, "low", keeps_units=False) for s in series if s.resting
+    ]
+    kinds = []
+    for k in range(int(rng.integers(1, 6))):
+        count, gpus = int(rng.choice([0, 1, 1, 2, 3])), int(rng.choice([1, 1, 2, 4, 8, 12]))
+        pools = {n.pool for n in today if rng.random() < 0.6}
+        fits = frozenset(n.name for n in today if n.pool in pools and rng.random() < 0.9)
+        kinds.append((waiting(f"q-{k}", gpus=gpus, nodes=count or None, team=f"t{int(rng.integers(4))}"), fits))
+    turns = [kinds[int(k)] for k in rng.integers(0, len(kinds), int(rng.integers(1, 9)))]
+    queue = tuple(PlanJobs(group, int(rng.integers(1, 6)), fits) for group, fits in turns)
+    goal = {"goal": "capacity", "idle_gpus": idle, "queue": queue}
+    return replace(problem, series=tuple(series), options=tuple(options), **goal)
+
+
+def waiting(id_: str, *, gpus: float, nodes: int | None = 1, team: str | None = None, jobs: int = 1) -> WaitingJobs:
+    owner = Owner(team=team)
+    return WaitingJobs(id_, "slurm", None, id_, owner, None, jobs, gpus, nodes, None, (id_,), NOW, "Resources")
 
 
 def _node(rng: Generator, i: int, pool: int, gpus: list[int], price: np.ndarray, islands: list[int]) -> PlanNode:

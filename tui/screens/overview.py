@@ -89,7 +89,9 @@ _STYLES = {"Recoverable": "$success bold", "Wasted": "$warning", "Slowed": "$war
 
 
 def _cost(look: Look) -> list[Content]:
-    s, text = look.shown.summary, list[Content]()
+    s = look.shown.summary
+    # The queue is of now, whatever window is shown.
+    text = [line(waiting, "$warning bold")] if (waiting := coverage.waiting_words(look.advice.summary)) else []
     for tile in tiles(story_of(look.advice)):
         if tile.label not in ("Coverage", "Not judged", ""):
             change = f" ({tile.change})" if tile.change else ""

@@ -42,8 +42,8 @@ GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
 HINT = "+4xH100-SXM5, -NODE, team=search x1.5, all x1.2, commit-ends 2027-01-01, buy; commas between them; empty: today"
 # Parts of the command's page that the tables and the head of this one do not show.
 _NOTES = (
-    "What if", "Missing nodes", "Nodes to rent first", "Compared with advise", "Left out", "Independent of the plan",
-    "Notes",
+    "What if", "Missing nodes", "Nodes to rent first", "Waiting jobs that start", "Compared with advise", "Left out",
+    "Independent of the plan", "Notes",
 )  # fmt: skip
 
 

@@ -18,9 +18,9 @@ from ...core.segments import Floats, Ints
 from ...core.verdict_types import INFERRED
 from ..features.soundness import CONTRADICTIONS
 from ..features.utilization import FAILED
-from ..types import BareGpu, Doubt, FabricFacts, MigInstance, NodeFacts, RestLevel
-from ..workloads.attribution import Attribution
-from ..workloads.inventory import Inventory
+from ..types import BareGpu, Doubt, FabricFacts, MigInstance, NodeFacts, RestingGpu, RestLevel
+from ..workloads.attribution import Attribution, drained_spans
+from ..workloads.inventory import HOUR_SECONDS, Inventory
 from ..workloads.sku_lookup import GpuIndex, whole_gpus
 
 # A port that was ACTIVE in less than this share of its observed time was down: its silence proves nothing.
@@ -322,6 +322,33 @@ def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[
             held = tuple(session.workload_id for session in late if key in session.gpus)
             instances.append(MigInstance(*key, parent, profile, compute, memory, held))
     return tuple(instances)
+
+
+def resting_gpus(
+    frame: Frame, index: GpuIndex, attribution: Attribution, rows: pd.DataFrame, parts: Floats
+) -> tuple[RestingGpu, ...]:
+    """Every GPU and instance that rested in the newest hour, by node and id, of nodes in service; a divided GPU is
+    left out. `rows`, `parts`: as of `bare_gpus`."""
+    begin = frame.window.end - HOUR_SECONDS
+    drained = {node for node, spans in drained_spans(frame).items() if max(end for _, end in spans) > begin}
+    places, ts = attribution.places, frame.gpu["ts"].to_numpy(float)
+    at = places["row"].to_numpy(int)
+    newest = (ts[at] > begin) & (places["seconds"].to_numpy(float) > 0)
+    newest &= frame.gpu_keys.among(frame.parents)[at] | (parts[at] >= 1.0)
+    owned, at = (places["workload_id"].notna() | places["shared"]).to_numpy(bool)[newest], at[newest]
+    rests = rows["idle"].to_numpy(bool) & ~rows["fault"].to_numpy(bool)
+    table = pd.DataFrame({"rests": rests[at], "part": parts[at], "owned": owned, "ts": ts[at]})
+    number = frame.gpu_keys.number[at]
+    table["owned"] &= table["ts"] == table["ts"].groupby(number).transform("max")
+    each = table.groupby(number).agg({"rests": "all", "part": "mean", "owned": "any"})
+    out = []
+    for n, gpu in zip(each.index, records(each), strict=True):
+        key = frame.gpu_keys.keys[n]
+        if gpu["rests"] and key[0] not in drained:
+            parent = frame.parents.get(key)
+            about = float(gpu["part"]), bool(gpu["owned"]), parent[1] if parent else None, index.profiles.get(key)
+            out.append(RestingGpu(str(key[0]), str(key[1]), *about))
+    return tuple(sorted(out, key=lambda gpu: (gpu.node, gpu.gpu_uuid)))
 
 
 def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[RestLevel, ...]:

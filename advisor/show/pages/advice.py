@@ -44,10 +44,10 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, team: str | None =
     }
     parts = [build() for name, build in builders.items() if options.shows(name)]
     if options.verbose:
-        by_size = sorted(advice.findings, key=lambda f: (_size([f]), f.id))
+        ranked = sorted(advice.findings, key=lambda f: (_rank([f]), f.id))
         moves = (claim_block(advice, row.recommendation) for row in story.rows)
         parts.append(section("Recommendations in detail", *moves))
-        parts.append(section("Findings in detail", *(claim_block(advice, f) for f in by_size)))
+        parts.append(section("Findings in detail", *(claim_block(advice, f) for f in ranked)))
     return Document(
         title=page_heading(story),
         window=window_words(story),
@@ -108,7 +108,7 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         groups.setdefault(f.rule, []).append(f)
     if not groups:
         return section("Findings", coverage.nothing_found_words(advice))
-    ordered = sorted(groups.items(), key=lambda group: (_size(group[1]), group[0]))
+    ordered = sorted(groups.items(), key=lambda group: (_rank(group[1]), group[0]))
     kept = ordered[: options.rows.rules] if options.short else ordered
     each = max((options.rows.findings - len(kept)) // len(kept), 0) if options.short else len(advice.findings)
     short, titles = short_ids(f.id for f in advice.findings), Titles(advice)
@@ -123,7 +123,9 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         name = f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})"
         sums.append(len(rows))
         rows.append((name, brief(rule, 20), sum_of(rule), _cost(same, advice), f"{answered:,} of {len(same):,}"))
-        largest = sorted(same, key=lambda f: (_size([f]), f.id))[: each or (1 if len(same) == 1 else 0)]
+        largest = sorted(same, key=lambda f: (not f.is_waited_for, _size([f]), f.id))[
+            : each or (1 if len(same) == 1 else 0)
+        ]
         for f in largest:
             answer = brief(answers[f.id].left_out or answers[f.id].id, 40) if f.id in answers else words.NONE
             rows.append((brief(titles.resource(f), _NAME), brief(short[f.id], 20), "", _cost([f], advice), answer))
@@ -135,6 +137,11 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         Table(heads, tuple(rows), (3,), more, groups=tuple(sums)),
         "Findings can overlap; the sums count each GPU-hour once." if len(groups) > 1 else "",
     )
+
+
+def _rank(same: Sequence[Finding]) -> tuple[object, ...]:
+    """Findings whose GPUs a waiting job could use first, then the largest."""
+    return not any(f.is_waited_for for f in same), _size(same)
 
 
 def _size(same: Sequence[Finding | WorkloadVerdict]) -> tuple[float, float]:

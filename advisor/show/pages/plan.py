@@ -45,6 +45,7 @@ def plan_document(plan: Plan, advice: Advice, again: ReaderCommands | None = Non
     sections = (
         section("What if", Bullets(tuple(change.text for change in plan.changes))),
         section("Nodes to return", _returned_table(plan, rows)),
+        section("Waiting jobs that start", _starts_table(plan, advice, rows)),
         section("Nodes to rent first", _node_list(plan.rented)),
         section("Missing nodes", _UNFIT if plan.missing else "", _node_list(plan.missing)),
         section("Compared with advise", Bullets(reconciled(plan))),
@@ -69,9 +70,13 @@ def plan_document(plan: Plan, advice: Advice, again: ReaderCommands | None = Non
 def heading(plan: Plan) -> str:
     """``Plan: return 6 of 62 nodes (saves $71,774/month)``."""
     count, gain = len(plan.returned), _cash(plan)
+    starts = ""
+    if plan.starts and plan.waiting is not None:
+        starts = f"start {sum(s.jobs for s in plan.starts):,} of {counted(plan.waiting.jobs, 'waiting job')}"
     if not plan.steps and not count and not plan.rented and not plan.missing:
-        return "Plan: nothing to change"
-    head = f"return {count} of {counted(plan.nodes_today, 'node')}" if count else "return no node"
+        return f"Plan: {starts or 'nothing to change'}"
+    head = f"return {count} of {counted(plan.nodes_today, 'node')}" if count else "" if starts else "return no node"
+    head = ", ".join(filter(None, (starts, head)))
     head += f", rent {len(plan.rented)}" if plan.rented else ""
     head += f", {counted(len(plan.missing), 'node')} missing" if plan.missing else ""
     return f"Plan: {head}{f' ({gain})' if gain else ''}"
@@ -129,6 +134,21 @@ def _steps_table(plan: Plan, titles: dict[str, str], rows: int | None) -> Table:
         moves, empties, after = _moves_words(s), words.listed(s.frees), ", ".join(map(str, s.after))
         lines.append((str(s.number), step_title(s, titles), s.recommendation, moves, empties, s.risk, after))
     return _table(heads, [tuple(cell or words.NONE for cell in line) for line in lines], rows, (0,))
+
+
+def _starts_table(plan: Plan, advice: Advice, rows: int | None) -> Table:
+    groups, skus = {group.id: group for group in advice.waiting}, {p.pool: p.node_sku for p in plan.pools}
+    lines = []
+    for s in plan.starts:
+        group = groups[s.waiting]
+        since = minute(group.since) if group.since is not None else words.NONE
+        nodes = words.listed([f"{node.node} ({node.gpus})" for node in s.nodes])
+        lines.append((
+            str(s.jobs), group.name, words.owner_words(group.owner) or words.NONE, since, str(s.gpus),
+            node_type(skus.get(s.pool), s.pool), nodes, f"step {s.step}" if s.step is not None else "now",
+        ))  # fmt: skip
+    heads = ("jobs", "the first", "owner", "waits since", "GPUs", "node type", "nodes (GPUs)", "after")
+    return _table(heads, lines, rows, (0, 4))
 
 
 def step_title(step: PlanStep, titles: dict[str, str]) -> str:

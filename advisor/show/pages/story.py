@@ -89,8 +89,9 @@ def mail_subject(story: Story) -> str:
 
 
 def page_heading(story: Story) -> str:
-    """The title of a page: the subject without the week."""
-    return f"{'GPU fleet' if story.team is None else f'Team {brief(story.team)}'}: {_headline(story)}"
+    """The title of a page: the subject without the week, and the queue beside idle GPUs."""
+    head = f"{'GPU fleet' if story.team is None else f'Team {brief(story.team)}'}: {_headline(story)}"
+    return "; ".join(filter(None, (head, coverage.waiting_words(story.advice.summary))))
 
 
 def _headline(story: Story) -> str:
