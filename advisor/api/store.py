@@ -16,6 +16,7 @@ from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.sanitize import quoted
 from ..core.ids import PREFIX_MIN, Named, matching
 from ..core.timestamps import rfc3339
+from ..core.waiting_types import WAITING_METRIC
 
 Json = dict[str, Any]
 _About = dict[str, tuple[Sequence[str], Sequence[str]]]
@@ -25,7 +26,7 @@ PAGE_BYTES = 100_000
 # Of a page, for what is beside its items.
 _ENVELOPE_BYTES = 2_000
 # Sections that the advice has in no order: findings of GPUs that a job waits for first, then by cost.
-_LARGEST_FIRST, _WAITED_FOR = ("workloads", "findings"), "waiting_gpus_that_fit"
+_LARGEST_FIRST = ("workloads", "findings")
 _CANDIDATES = 500  # read for a name that many items share
 _MAP_KEYS = 64  # an object with more keys than any record has is a map, which may be cut
 _PART_CHARACTERS = 40  # of a text, which are cut as an item of a list is
@@ -151,7 +152,7 @@ class _Size(msgspec.Struct):
 
     @property
     def order(self) -> tuple[bool, float]:
-        return all(part.get("metric") != _WAITED_FOR for part in self.evidence), -(self.cost_usd or 0.0)
+        return all(part.get("metric") != WAITING_METRIC for part in self.evidence), -(self.cost_usd or 0.0)
 
 
 def store(document: Path, made_at: float, page_bytes: int = PAGE_BYTES) -> Stored:
