@@ -198,10 +198,10 @@ class Verdicts:
     whether the hours of its series reach the coverage floor. `doubts`: readings that were not believed.
 
     `usage`: one row per workload, GPU and interval: ``workload_id, node, gpu_uuid, ts``, ``seconds`` (observed), ``u_c,
-    u_m, u_n, u_i, u_p`` (use over what the SKU sustains, NaN: unknown), ``c, m, n, i, p`` (over the peak), ``g, g_max``
-    (engine active, mean and highest), ``sm``, ``clock_ratio``, ``lost`` (share of time its waiting ranks lose to a late
-    one), ``duty``, ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck``, ``mem_used_ratio``,
-    ``power_watts``.
+    u_m, u_n, u_i, u_p`` (use over what the SKU sustains, NaN: unknown), ``c, m`` (over the peak), ``g, g_max`` (engine
+    active, mean and highest), ``sm``, ``idle``, ``rests``, ``clock_ratio``, ``lost`` (share of time its waiting ranks
+    lose to a late one), ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck``,
+    ``mem_used_ratio``, ``power_watts``.
     """
 
     window: Window

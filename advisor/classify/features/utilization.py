@@ -22,7 +22,6 @@ from ..workloads.sku_lookup import GpuIndex
 
 _FABRIC = [
     "node", "ts", "interval_seconds", "util_mean", "util_p95", "util_bins", "xmit_wait_per_second_mean",
-    "tx_bytes_per_second_mean", "rx_bytes_per_second_mean",
 ]  # fmt: skip
 _BLOCK_ROWS = 20_000  # of bins, widened at a time
 
@@ -72,8 +71,9 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
             # The busier direction is the link's use; one direction alone may not be it.
             directions = gpu[[f"{link}_{direction}_bytes_per_second_{suffix}" for direction in ("tx", "rx")]]
             out[f"{name}{tag}"] = directions.max(axis=1, skipna=False) / sku[link]
-    tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
-    out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
+    both = gpu[["nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"]]
+    symmetry = both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
+    out["nvlink_symmetry"] = symmetry.where(out["n"] >= 0.005)
     for name, measured in (("c", [rates.bf16_gemm for rates in achieved]), ("m", [rates.mem for rates in achieved])):
         etas, eta = [share for share in measured if share], sku[f"eta_{name}"]
         out[f"u_{name}"] = out[name] / eta
@@ -161,19 +161,13 @@ def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Seri
     return observed.fillna(prior.where(sku["power_limit"].notna()))
 
 
-def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
-    both = pd.concat([tx, rx], axis=1)
-    return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
-
-
 def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
-    """Traffic of the node's compute ports at each GPU row: i, i_p95, i_share, q, fabric_symmetry."""
-    names = ["i", "i_p95", "i_share", "q", "q_rank", "fabric_symmetry"]
+    """Traffic of the node's compute ports at each GPU row: i, i_share, q, q_rank."""
+    names = ["i", "i_share", "q", "q_rank"]
     fabric = frame.fabric
     compute = fabric.loc[fabric["role"] == "compute", _FABRIC] if not fabric.empty else fabric
     if compute.empty:
         return pd.DataFrame(np.nan, index=frame.gpu.index, columns=names)
-    tx, rx = compute["tx_bytes_per_second_mean"], compute["rx_bytes_per_second_mean"]
     level = pd.Series(link_busy, index=compute.index)
     table = pd.DataFrame(
         {
@@ -181,13 +175,11 @@ def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
             "ts": compute["ts"],
             "interval_seconds": compute["interval_seconds"],
             "i": compute["util_mean"],
-            "i_p95": compute["util_p95"],
             "i_share": _share_above(compute["util_bins"], level).fillna(
                 _share_from_p95(compute["util_mean"], compute["util_p95"], level)
             ),
             "q": compute["xmit_wait_per_second_mean"],
             "q_rank": compute["xmit_wait_per_second_mean"].rank(pct=True),
-            "fabric_symmetry": _symmetry(tx, rx).where(compute["util_mean"] >= 0.005),
         }
     )
     return _at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())

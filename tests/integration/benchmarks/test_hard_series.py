@@ -87,7 +87,7 @@ def test_six_hours_make_a_modest_verdict_or_none(tmp_path: Path, kind: str) -> N
     assert is_right_or_abstains(verdict, kind)
     assert verdict.kind.confidence <= 0.95
     assert verdict.features["elapsed_hours"] == pytest.approx(6.0, abs=0.1)
-    shows_days = {"working_hours_share", "night_level", "day_before", "weekend_level"}
+    shows_days = {"working_hours_share", "day_before"}
     assert not shows_days & set(verdict.features)
     assert not any("weekend" in said.text or "day before" in said.text for said in verdict.kind.evidence)
 
