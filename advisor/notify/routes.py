@@ -129,7 +129,6 @@ class ReportSettings:
     smtp_ca_file: str = ""
     smtp_timeout_seconds: Annotated[float, Meta(ge=1, le=600)] = 60.0
     webhook_url_file: str = ""
-    webhook_proxy: str = ""
     dashboard_url: str = field(default="", metadata={"parse": _dashboard})
     command: str = field(default="", metadata={"parse": _COMMAND})
     command_host: str = field(default="", metadata={"parse": _HOST})
