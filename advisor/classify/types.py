@@ -115,7 +115,7 @@ class NodeFacts:
 @dataclass(frozen=True, slots=True)
 class BareGpu:
     """A GPU's hours, or a MIG instance's, that no workload accounts for. `part`: the part of a GPU that it is. `hours`:
-    observed GPU-hours without a workload; `idle_hours`: of them idle. `engine_mean`, `engine_max`, `dram_mean`: ratios
+    observed GPU-hours without a workload; `idle_hours`: of them idle. `engine_mean`, `dram_mean`: ratios
     over those hours; None: not measured. `power_mean_watts`, `idle_power_watts`: drawn, and the idle level.
     `busy_hours`: in which it worked for somebody whom nothing names; `held_hours`: in which memory was held.
     `telemetry_fault`: why its signals contradict one another, if they do."""
@@ -126,7 +126,6 @@ class BareGpu:
     hours: float
     idle_hours: float
     engine_mean: float | None
-    engine_max: float | None
     dram_mean: float | None
     power_mean_watts: float | None
     idle_power_watts: float | None

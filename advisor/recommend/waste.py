@@ -27,11 +27,6 @@ def waste_of(rule_id: str) -> Waste:
     return _BY_ID[rule_id].waste if rule_id in _BY_ID else "none"
 
 
-def is_waste(rule_id: str) -> bool:
-    """Whether findings of a rule cost money that bought nothing; what work loses by waiting did buy something."""
-    return waste_of(rule_id) not in ("slowed", "none")
-
-
 def fact_of(rule_id: str) -> str:
     """What findings of a rule say of their resource, for a title; of rules of one's own, their id."""
     return _BY_ID[rule_id].fact if rule_id in _BY_ID else rule_id
