@@ -190,7 +190,7 @@ def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Th
 
 
 def load_levels(name: str, rules_dir: Path | None = None) -> Levels:
-    """The numbers of such a file: ``rest.yaml`` (what rest is) or ``watch.yaml`` (the conditions of incidents)."""
+    """The numbers of such a file."""
     return Levels(**{key: threshold.value for key, threshold in load_thresholds(name, rules_dir).items()})
 
 

@@ -69,7 +69,7 @@ def workload_verdicts(
         absences.setdefault(str(row["node"]), []).append((n, row))
     frame, out = inputs.frame, []
     serving = dict(iter(frame.serving.groupby("workload_id", sort=False))) if len(frame.serving) else {}
-    full = inputs.book.bottlenecks["capacity_kv_p95_min"].value
+    full = inputs.book.bottlenecks.capacity_kv_p95_min
     each = zip(pieces, wholes, phases, lengths, strict=True)
     for n, (piece, whole, (judged, own_phases), length) in enumerate(each):
         session = piece.session

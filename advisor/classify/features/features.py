@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ....rules.policy.thresholds import Threshold
+from ....rules.policy.thresholds import Levels
 from ...core.column_rows import ColumnRows, bins_quantiles
 from ...core.frame import Window
 from ...core.segments import Floats, Mask, Segments, over
@@ -65,7 +65,7 @@ def is_burst(mean: Floats, most: Floats) -> Mask:
     return (most >= 2e8) & (most >= 5 * mean)
 
 
-def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]) -> Figures:
+def memory_features(shape: PieceRows, idle: Mask, kinds: Levels) -> Figures:
     """The level of memory and whether it is a pool that is taken once."""
     segments, memory = shape.segments, shape.measured("mem")
     measured = ~np.isnan(memory)
@@ -87,8 +87,8 @@ def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]
     mean = within.mean(values)
     spread = np.where((within.lengths >= 2) & (mean > 0), over(within.deviation(values), mean), np.nan)
     out["mem_cv"] = gpus.each.median(spread)
-    cv_max, low, high = (kinds[f"mem_flat_{name}"].value for name in ("cv_max", "level_min", "level_max"))
-    flat = (out["mem_cv"] <= cv_max) & (low <= level) & (level <= high)
+    flat = out["mem_cv"] <= kinds.mem_flat_cv_max
+    flat &= (kinds.mem_flat_level_min <= level) & (level <= kinds.mem_flat_level_max)
     out["mem_flat"] = np.where(np.isnan(out["mem_cv"]), np.nan, flat)
     return out
 
@@ -106,7 +106,7 @@ _MEANS = {
 
 def features(
     each: Sequence[tuple[Session, ColumnRows]], window: Window, tables: RowTables, index: GpuIndex,
-    kinds: Mapping[str, Threshold],
+    kinds: Levels,
 ) -> list[dict[str, float]]:  # fmt: skip
     """All known features of each session by its rows. `kinds`: thresholds, also of when memory is a preallocated
     pool."""
@@ -141,7 +141,7 @@ def features(
     figures["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")
     figures["idle_run_hours"] = shape.mean("idle_run_seconds") / 3600
     figures |= hourly_features(shape, np.array([len(session.gpus) >= 2 for session in sessions], dtype=np.bool_))
-    figures |= course_features(shape, kinds["idle_engine_max"].value)
+    figures |= course_features(shape, kinds.idle_engine_max)
     for name, values in figures.items():
         for features, value in zip(out, values.tolist(), strict=True):
             if math.isfinite(value):

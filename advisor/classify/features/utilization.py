@@ -43,8 +43,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     """One row per row of the frame's `gpu`, in the same order; and what its node's ports carried then (`ports`:
     `port_traffic`). `sm_p95`: of SM activity; where missing, the most that it can have been. A second counts as busy
     (`i_share`, `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on."""
-    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
-    link_busy, pcie_busy = level["network_util"], level["pcie_util"]
+    link_busy, pcie_busy = book.bottlenecks.network_util, book.bottlenecks.pcie_util
     achieved = [sku.achieved for sku in book.catalog.gpus.values()]
     gpu, sku = frame.gpu, index
     out = pd.DataFrame(index=gpu.index)
@@ -240,7 +239,7 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     `bytes`, `ethernet`: of the busiest port, the share of what an exchange can reach, the bytes per second, and of
     plain Ethernet the share of its line rate. `rdma`: the busiest RDMA port's use. `ports`: how many were read; `loud`,
     `has_ethernet`, `sure` (it is known whether the node has RDMA ports): 0 or 1."""
-    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
+    levels = book.bottlenecks
     rdma = _rdma(frame, book.catalog)
     keys = ["node", "ts", "interval_seconds"]
     # A storage port carries no exchange.
@@ -254,10 +253,10 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     bytes_ = ports[["tx_bytes_per_second_mean", "rx_bytes_per_second_mean"]]
     # One direction alone may be the quiet one.
     rate = bytes_.max(axis=1, skipna=False).fillna(used * line)
-    reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))
+    reach = line.where(~plain, line.fillna(np.inf).clip(upper=levels.network_tcp_bytes_per_second_max))
     use = (rate / reach).fillna(used.where(~plain))
     # Of a port of unknown speed, the share is the least that it can be; only few bytes are surely quiet.
-    quiet = (use <= level["network_quiet_max"]) & (line.notna() | (rate <= level["network_quiet_bytes_per_second_max"]))
+    quiet = (use <= levels.network_quiet_max) & (line.notna() | (rate <= levels.network_quiet_bytes_per_second_max))
     read, down = use.notna(), ports["active_fraction"] == 0.0
     port = ports.groupby(["node", "device", "port"], sort=False, dropna=False).ngroup()
     ever = (read | ~down).groupby(port).transform("any")
