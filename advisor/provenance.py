@@ -56,7 +56,7 @@ gpu_hours: tensor_fabric_correlation: tensor_fabric_correlation
 gpu_hours: ENGINE TENSOR HBM NVLINK PCIE throttled_fraction: bound_by_memory bound_by_link link_use_p50 use_p99
   demand_p95 held_back lost_at_most bottleneck time_ratio freed_gpu_hours_per_month
 gpu_hours: ENGINE TENSOR HBM POWER: contradiction contradiction_hours contradiction_since fault_share
-fabric_hours: util_mean util_max util_p95 util_bins: fabric_util_p995 fabric_util_max fabric_utilization_p995
+fabric_hours: util_mean util_max util_p95 util_bins: fabric_util_p995 fabric_util_max
 fabric_hours: observed_seconds: fabric_hours fabric_hours_known compute_ports
 fabric_hours: tx_bytes_per_second_mean rx_bytes_per_second_mean line_rate_bytes_per_second: fabric_utilization
 fabric_hours: xmit_wait_per_second_mean: fabric_wait_ticks_per_second

@@ -337,9 +337,6 @@ def judge_pieces(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
     cases = []
     for piece, piece_features in zip(pieces, all_features, strict=True):
         session, nodes = piece.session, inputs.nodes_of(piece.session)
-        peaks = [node.fabric.util_p995 for node in nodes if node.fabric and node.fabric.util_p995 is not None]
-        if peaks:
-            piece_features["fabric_utilization_p995"] = max(peaks)
         begin = min((node.first_seen for node in nodes), default=session.start)
         # What was before its nodes were first observed is no gap.
         held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
