@@ -20,7 +20,7 @@ from ..rules.policy.kind_priors import load_kind_priors
 from ..rules.policy.labels import WORKING_KINDS
 from ..rules.policy.latency_classes import load_latency_classes
 from ..rules.policy.teams import load_exceptions
-from ..rules.policy.thresholds import load_custom_rules, load_levels, load_thresholds, load_waste_rules
+from ..rules.policy.thresholds import load_custom_rules, load_levels, load_waste_rules
 from .rulebook import Rulebook
 from .telemetry.source import Databases, Source
 
@@ -79,9 +79,9 @@ def load_rulebook(
         rules=rules,
         custom=custom,
         exceptions=load_exceptions(rules_dir, known_rules=(*rules, *custom.ids)),
-        kinds=load_thresholds("kinds.yaml", rules_dir),
-        bottlenecks=load_thresholds("bottlenecks.yaml", rules_dir),
-        reporting=load_thresholds("reporting.yaml", rules_dir),
+        kinds=load_levels("kinds.yaml", rules_dir),
+        bottlenecks=load_levels("bottlenecks.yaml", rules_dir),
+        reporting=load_levels("reporting.yaml", rules_dir),
         kind_priors=load_kind_priors(rules_dir),
         latency_classes=load_latency_classes(rules_dir),
         kind_model=load_kind_model(WORKING_KINDS, [shape.name for shape in SHAPES], fingerprint(SHAPES)),

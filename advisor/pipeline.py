@@ -29,7 +29,6 @@ from .rulebook import Rulebook
 _ROUNDING_HOURS = 1e-6
 _OBSERVED_MIN = 0.9  # of a short life
 _ACTIVITY = "activity"  # the measure that distinguishes idle from busy
-_MIN_SAVING = ("min_saving_usd_per_month", "min_saving_share_of_spend")  # of `Rulebook.reporting`
 # Codes of the notes about the window as a whole.
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})
 
@@ -113,7 +112,8 @@ def reason_on(
     )
     minimum = rulebook.min_saving_usd
     if minimum is None:
-        minimum = min_saving(summary, *(rulebook.reporting[name].value for name in _MIN_SAVING))
+        levels = rulebook.reporting
+        minimum = min_saving(summary, levels.min_saving_usd_per_month, levels.min_saving_share_of_spend)
     prices = prices_named(book, nodes, {r.target.node_sku for r in recommendations})
     if market:
         prices += [price for node in rulebook.catalog.nodes.values() for price in node.prices]

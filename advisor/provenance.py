@@ -24,9 +24,9 @@ _PARTS = {
 # View, columns (and parts of them), and the numbers that are made of them.
 _TABLE = """\
 gpu_hours: observed_seconds: hours hours_observed hours_without_workload resolution_seconds
-gpu_hours: ENGINE: engine_active engine_active_row_p95 idle_hours idle_share gpu_hours held_idle last_worked sm_active
+gpu_hours: ENGINE: engine_active idle_hours idle_share gpu_hours held_idle last_worked sm_active
   active_share active_engine active_fill active_swing rest_hours_max rests_per_day between_share working_hours_share
-  night_level day_before weekend_level idle_stretch_hours diurnal_share diurnal_amplitude swing drift
+  day_before diurnal_share diurnal_amplitude swing
 gpu_hours: gpu_util_max sm_active_max: engine_active_max
 gpu_hours: sm_active_bins: sm_active_p99
 gpu_hours: sm_active_mean sm_active_cv: sm_active_cv sync
@@ -37,13 +37,13 @@ gpu_hours: fp64_active_mean fp32_active_mean sm_clock_hertz_mean: vector_utiliza
 gpu_hours: HBM: dram_active hbm_utilization hbm_of_sustained hbm_of_sustained_busy_p95
 gpu_hours: dram_active_bins: hbm_of_sustained_p95 hbm_of_sustained_p99
 gpu_hours: TENSOR HBM: memory_over_compute
-gpu_hours: ENGINE TENSOR: tensor_per_engine tensor_per_sm
+gpu_hours: ENGINE TENSOR: tensor_per_engine
 gpu_hours: ENGINE HBM: hbm_per_engine
 gpu_hours: NVLINK: nvlink_util_mean nvlink_utilization nvlink_of_sustained nvlink_symmetry
 gpu_hours: nvlink_bins: nvlink_util_p995 nvlink_utilization_p995
-gpu_hours: PCIE: pcie_utilization pcie_of_sustained
+gpu_hours: PCIE: pcie_utilization
 gpu_hours: mem_used_bytes_mean mem_used_bytes_max mem_total_bytes: mem_used mem_used_max mem_flat mem_cv mem_level
-  mem_max mem_swing_in_hour mem_hourly_cv mem_changes_share mem_kept_at_rest
+  mem_max mem_hourly_cv mem_kept_at_rest
 gpu_hours: POWER: power_watts power_at_work power_over_idle power_of_limit rest_watts
 gpu_hours: POWER TENSOR HBM: power_after energy_saved energy_saved_per_month energy_saving_kwh_per_month
   slowdown_expected
@@ -57,10 +57,9 @@ gpu_hours: tensor_fabric_correlation: tensor_fabric_correlation
 gpu_hours: ENGINE TENSOR HBM NVLINK PCIE throttled_fraction: bound_by_memory bound_by_link link_use_p50 use_p99
   demand_p95 held_back lost_at_most bottleneck time_ratio freed_gpu_hours_per_month
 gpu_hours: ENGINE TENSOR HBM POWER: contradiction contradiction_hours contradiction_since fault_share
-fabric_hours: util_mean util_max util_p95 util_bins: fabric_util_p995 fabric_util_max fabric_utilization_p995
+fabric_hours: util_mean util_max util_p95 util_bins: fabric_util_p995 fabric_util_max
 fabric_hours: observed_seconds: fabric_hours fabric_hours_known compute_ports
 fabric_hours: tx_bytes_per_second_mean rx_bytes_per_second_mean line_rate_bytes_per_second: fabric_utilization
-  fabric_of_sustained fabric_symmetry
 fabric_hours: xmit_wait_per_second_mean: fabric_wait_ticks_per_second
 host_hours: cpu_util_mean io_wait_mean: cpu io_wait
 host_hours: disk_write_bytes_per_second_mean disk_write_bytes_per_second_max: write_bursts

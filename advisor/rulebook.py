@@ -10,7 +10,7 @@ from ..rules.models import KindModel, MoveModel, RestingPowers, ServedModels
 from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
 from ..rules.policy.teams import Exceptions
-from ..rules.policy.thresholds import CustomRules, Levels, Threshold, WasteRule
+from ..rules.policy.thresholds import CustomRules, Levels, WasteRule
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Rulebook:
     rules: Mapping[str, WasteRule]
     custom: CustomRules
     exceptions: Exceptions
-    kinds: Mapping[str, Threshold]  # of kind verdicts
-    bottlenecks: Mapping[str, Threshold]
+    kinds: Levels  # of kind verdicts
+    bottlenecks: Levels
     kind_priors: KindPriors
     latency_classes: LatencyClasses
     kind_model: KindModel
@@ -30,7 +30,7 @@ class Rulebook:
     rest: Levels
     move_model: MoveModel
     served_models: ServedModels = field(default_factory=ServedModels)
-    reporting: Mapping[str, Threshold] = field(default_factory=dict)  # of lists and mails
+    reporting: Levels = field(default_factory=Levels)  # of lists and mails
     team: TeamPrices = field(default_factory=TeamPrices)
     hourly: HourPrices = field(default_factory=HourPrices)  # of settings and flags
     energy: SiteEnergy = field(default_factory=SiteEnergy)

@@ -134,11 +134,9 @@ def check(folder: Path | None, prices: Path | None, gpu_prices: tuple[str, ...])
             valid[name] = load()
             write_lines(f"{name}: {len(valid[name])}, valid")
         except UsageError as error:
-            # Several parts may need the same file: its errors are printed once.
-            for fault in (error, *(error.others if isinstance(error, RulesError) else ())):
-                if str(fault) not in printed:
-                    write_lines(f"{name}: {fault}")
-                printed.add(str(fault))
+            if str(error) not in printed:  # several parts may need the same file
+                write_lines(f"{name}: {error}")
+            printed.add(str(error))
     if wrong := len(parts) - len(valid):
         parts_wrong = "1 part" if wrong == 1 else f"{wrong} parts"
         raise RulesError(f"{parts_wrong} of the rules cannot be used.", "Fix the lines above.")

@@ -159,13 +159,13 @@ class CardReading:
             places = tuple(Path(place) for place in run.places)
             earlier, course = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places), fine_course(run)
             spans, _, _ = file_spans(places)
-            span = life_window(run, self.now, min((start for start, _ in spans.values()), default=None))
+            span = life_window(run, min((start for start, _ in spans.values()), default=None))
             life = self._frame(replace(source, paths=places), span.seconds, span.end)
             fleet = _whole_fleet(life, files)
         else:
             life = self._frame(source, self.since, self.until)
             run, others = named_run(asked, runs_in(life), self.command)
-            span, fleet = life_window(run, self.now), fleet_of(life)
+            span, fleet = life_window(run), fleet_of(life)
             begin = max(span.start, life.window.start)
             if span.end - begin < life.window.seconds / 2:
                 workloads = judge(life, self.book).workloads
@@ -192,13 +192,11 @@ class CardReading:
         return source.read(self.book.catalog, since=since, until=until, now=self.now)
 
 
-def life_window(run: Run, now: float, begin: float | None = None) -> Window:
+def life_window(run: Run, begin: float | None = None) -> Window:
     """The window of a run's life, in whole hours, as the past is kept; up to the newest data where it runs on, and from
-    where data `begin`. What is later than `now` by more than an hour is cut: a clock ran ahead."""
-    end = min(run.end, max(now + _HOUR, run.start + 60.0))
-    newest = math.ceil(min(max(run.seen_until, end), max(now + _HOUR, end)) / 60.0) * 60.0
-    whole = math.ceil(end / _HOUR) * _HOUR
-    stop = max(min(whole, newest), math.ceil(end / 60.0) * 60.0)
+    where data `begin`."""
+    newest = math.ceil(max(run.seen_until, run.end) / 60.0) * 60.0
+    stop = min(math.ceil(run.end / _HOUR) * _HOUR, newest)
     first = run.start if begin is None else max(run.start, min(begin, stop - _HOUR))
     return Window(math.floor(first / _HOUR) * _HOUR, stop)
 

@@ -337,9 +337,6 @@ def judge_pieces(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
     cases = []
     for piece, piece_features in zip(pieces, all_features, strict=True):
         session, nodes = piece.session, inputs.nodes_of(piece.session)
-        peaks = [node.fabric.util_p995 for node in nodes if node.fabric and node.fabric.util_p995 is not None]
-        if peaks:
-            piece_features["fabric_utilization_p995"] = max(peaks)
         begin = min((node.first_seen for node in nodes), default=session.start)
         # What was before its nodes were first observed is no gap.
         held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
@@ -348,7 +345,7 @@ def judge_pieces(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
         clues = tuple(metadata_clues(session, piece_features, facts, book.kind_priors))
         kind = judge_kind(clues, piece_features, book.kinds, book.kind_model, since_seen)
         cases.append(Case(piece.rows, kind, clues, piece.observed_share))
-    dominant = book.bottlenecks["dominant_share_min"].value
+    dominant = book.bottlenecks.dominant_share_min
     limits = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
     every = zip(all_features, cases, limits, strict=True)
     out = [Judgement(piece_features, case.kind, limit) for piece_features, case, limit in every]
@@ -357,7 +354,7 @@ def judge_pieces(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
             kind, limit = out[n].kind, out[n].bottleneck
             confidence = round(kind.confidence * INFERRED_SHARE, 3)
             kind_verdict = replace(kind, confidence=confidence, evidence=(*kind.evidence, _FROM_ACTIVITY))
-            if kind.label != "unknown" and confidence < book.kinds["abstain_below"].value:
+            if kind.label != "unknown" and confidence < book.kinds.abstain_below:
                 others = (Alternative(kind.label, confidence), *kind.alternatives)
                 kind_verdict = replace(kind_verdict, label="unknown", alternatives=others)
             limit = replace(limit, confidence=round(limit.confidence * INFERRED_SHARE, 3))

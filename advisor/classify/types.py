@@ -115,7 +115,7 @@ class NodeFacts:
 @dataclass(frozen=True, slots=True)
 class BareGpu:
     """A GPU's hours, or a MIG instance's, that no workload accounts for. `part`: the part of a GPU that it is. `hours`:
-    observed GPU-hours without a workload; `idle_hours`: of them idle. `engine_mean`, `engine_max`, `dram_mean`: ratios
+    observed GPU-hours without a workload; `idle_hours`: of them idle. `engine_mean`, `dram_mean`: ratios
     over those hours; None: not measured. `power_mean_watts`, `idle_power_watts`: drawn, and the idle level.
     `busy_hours`: in which it worked for somebody whom nothing names; `held_hours`: in which memory was held.
     `telemetry_fault`: why its signals contradict one another, if they do."""
@@ -126,7 +126,6 @@ class BareGpu:
     hours: float
     idle_hours: float
     engine_mean: float | None
-    engine_max: float | None
     dram_mean: float | None
     power_mean_watts: float | None
     idle_power_watts: float | None
@@ -212,10 +211,10 @@ class Verdicts:
     nodes in service.
 
     `usage`: one row per workload, GPU and interval: ``workload_id, node, gpu_uuid, ts``, ``seconds`` (observed), ``u_c,
-    u_m, u_n, u_i, u_p`` (use over what the SKU sustains, NaN: unknown), ``c, m, n, i, p`` (over the peak), ``g, g_max``
-    (engine active, mean and highest), ``sm``, ``clock_ratio``, ``lost`` (share of time its waiting ranks lose to a late
-    one), ``duty``, ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck``, ``mem_used_ratio``,
-    ``power_watts``.
+    u_m, u_n, u_i, u_p`` (use over what the SKU sustains, NaN: unknown), ``c, m`` (over the peak), ``g, g_max`` (engine
+    active, mean and highest), ``sm``, ``idle``, ``rests``, ``clock_ratio``, ``lost`` (share of time its waiting ranks
+    lose to a late one), ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck``,
+    ``mem_used_ratio``, ``power_watts``.
     """
 
     window: Window

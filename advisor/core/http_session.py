@@ -130,13 +130,11 @@ class UnansweredError(Exception):
         self.sent = sent
 
 
-def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *, proxy: str = "") -> tuple[int, str]:
+def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float) -> tuple[int, str]:
     """Post JSON once: the status, and the beginning of an error's body. `seconds`: from connecting to the end of the
     answer. Raises UnansweredError."""
     session = QuietSession()
     session.headers.update({"User-Agent": "skuwise", "Content-Type": "application/json", **headers})
-    if proxy:
-        session.proxies = {"http": proxy, "https": proxy}
     with session, within(seconds) as deadline:
         try:
             with session.post(url, data=content, timeout=seconds, allow_redirects=False, stream=True) as answer:

@@ -94,12 +94,6 @@ class Segments:
     def median(self, values: Floats) -> Floats:
         return self.quantile(values, 0.5)
 
-    def correlation(self, first: Floats, second: Floats) -> Floats:
-        """The correlation of two columns without gaps; NaN where one of them does not vary."""
-        a, b = (values - self.spread(self.mean(values)) for values in (first, second))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.clip(self.total(a * b) / np.sqrt(self.total(a * a)) / np.sqrt(self.total(b * b)), -1.0, 1.0)
-
     def grouped(self, keys: npt.NDArray[np.integer]) -> "Groups":
         """The rows of one key within one segment as a group."""
         return grouped(self.number, keys, len(self))

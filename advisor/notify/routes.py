@@ -5,7 +5,7 @@ decides nothing; of the kinds the narrowest decides.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from email.headerregistry import Address
 from itertools import pairwise
@@ -71,26 +71,15 @@ def _dashboard(value: object, what: str) -> str:
     return value
 
 
-def _text(pattern: str, fault: str, remedy: str) -> Callable[[object, str], str]:
-    def read(value: object, what: str) -> str:
-        if not isinstance(value, str) or not (value == "" or re.fullmatch(pattern, value, re.ASCII)):
-            raise UsageError(f"{what} {fault}.", remedy)
-        return value
-
-    return read
-
-
-_UNSUBSCRIBE = _text(  # it becomes a header
-    r"(?:mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500}", "is neither mailto: nor https:",
-    "Write mailto:gpus@example.org or https://...",
-)  # fmt: skip
-_HOST = _text(
-    r"[A-Za-z0-9.:_-]{1,253}", "is not a host name", "Write smtp.example.org; set the port in smtp_port."
-)  # fmt: skip
-_COMMAND = _text(  # words that start skuwise; nothing in them means anything to a shell
-    r"[A-Za-z0-9 _./:=@%+,-]{0,200}", "has characters other than letters, digits, spaces and _./:=@%+,-",
-    'Use a plain command, as in "kubectl exec deploy/skuwise -- skuwise".',
-)  # fmt: skip
+# A pattern's comment is its description in errors. What it allows becomes a header, and the words of a shell.
+Unsubscribe = Annotated[
+    str,
+    Meta(pattern=r"\A(?#a mailto: or https: address)((mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500})?\Z"),
+]
+Host = Annotated[str, Meta(pattern=r"\A(?#a host name without a port)[A-Za-z0-9.:_-]{0,253}\Z")]
+Command = Annotated[
+    str, Meta(pattern=r"\A(?#a plain command of letters, digits, spaces and _./:=@%+,-)[A-Za-z0-9 _./:=@%+,-]{0,200}\Z")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +106,11 @@ class ReportSettings:
     send: bool = False
     administrators: tuple[str, ...] = field(default=(), metadata={"parse": mail_addresses})
     sender: Address | None = field(default=None, metadata={"key": "from", "parse": sender_address})
-    list_unsubscribe: str = field(default="", metadata={"parse": _UNSUBSCRIBE})
+    list_unsubscribe: Unsubscribe = ""
     no_data: Literal["short", "none"] = "short"
     cooldown_seconds: Annotated[float, Meta(ge=0, le=366 * _DAY_SECONDS)] = 28 * _DAY_SECONDS
     mails_per_minute: Annotated[int, Meta(ge=1, le=6000)] = 600
-    smtp_host: str = field(default="", metadata={"parse": _HOST})
+    smtp_host: Host = ""
     smtp_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     smtp_security: Security = "starttls"
     smtp_username: str = ""
@@ -129,10 +118,9 @@ class ReportSettings:
     smtp_ca_file: str = ""
     smtp_timeout_seconds: Annotated[float, Meta(ge=1, le=600)] = 60.0
     webhook_url_file: str = ""
-    webhook_proxy: str = ""
     dashboard_url: str = field(default="", metadata={"parse": _dashboard})
-    command: str = field(default="", metadata={"parse": _COMMAND})
-    command_host: str = field(default="", metadata={"parse": _HOST})
+    command: Command = ""
+    command_host: Host = ""
 
     @property
     def port(self) -> int:

@@ -56,11 +56,10 @@ class Carrier:
 @dataclass(frozen=True, slots=True)
 class WebhookCarrier(Carrier):
     """Posts to the webhook of each team. `urls`: by team, "" being the fleet; None: it cannot be read now.
-    `timeout_seconds`: from connecting to the end of the answer; `proxy` empty: none is used."""
+    `timeout_seconds`: from connecting to the end of the answer."""
 
     urls: Mapping[str, str | None]
     timeout_seconds: float
-    proxy: str = ""
 
     def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
         """Post it once. Redirects are not followed: they would carry the message elsewhere."""
@@ -71,7 +70,7 @@ class WebhookCarrier(Carrier):
             return Reply("later", "the file with its webhook cannot be read")
         begin()
         try:
-            status, words = post(url, message.content, {}, self.timeout_seconds, proxy=self.proxy)
+            status, words = post(url, message.content, {}, self.timeout_seconds)
         except UnansweredError as error:
             return Reply("unsure", str(error)) if error.sent else Reply("later", f"not reached: {error}")
         if 200 <= status < 300:
@@ -312,7 +311,7 @@ def carriers_of(
         except UsageError as error:
             faults.append(error)
     # Also where there is none any more: it gives up what still waits for one.
-    carriers["webhook"] = WebhookCarrier(urls, settings.smtp_timeout_seconds, settings.webhook_proxy)
+    carriers["webhook"] = WebhookCarrier(urls, settings.smtp_timeout_seconds)
     return carriers, tuple(faults)
 
 

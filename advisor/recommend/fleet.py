@@ -41,7 +41,7 @@ Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none
 class Found:
     """A finding and what recommendations need: its group (None: bare GPUs), nodes and bare GPUs.
     `fault`: the bottleneck to fix first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
-    `answered_by`, `waste`: as its rule has them. `notes`: what should be read beside it."""
+    `answered_by`, `waste`: as its rule has them."""
 
     finding: Finding
     group: Group | None
@@ -52,7 +52,6 @@ class Found:
     faulty: frozenset[str] = frozenset()
     answered_by: Mapping[Action, int] = field(default_factory=dict)
     waste: Waste = "none"
-    notes: tuple[CodedText, ...] = ()
 
     @property
     def label(self) -> str:
@@ -62,13 +61,12 @@ class Found:
 @dataclass(frozen=True)
 class Unjudged:
     """No verdict of a rule on a node or a workload. `reason`: a clause, the same for all whom it concerns.
-    `usd_per_month`: what is at stake, where a price is known. `note`: what a person should read of it, if anything."""
+    `usd_per_month`: what is at stake, where a price is known."""
 
     reason: CodedText
     nodes: tuple[NodeFacts, ...]
     group: Group | None = None
     usd_per_month: float | None = None
-    note: CodedText | None = None
 
 
 # What a rule says: a finding, why there is none, or the node or the workload that it judged without one.

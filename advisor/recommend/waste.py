@@ -27,11 +27,6 @@ def waste_of(rule_id: str) -> Waste:
     return _BY_ID[rule_id].waste if rule_id in _BY_ID else "none"
 
 
-def is_waste(rule_id: str) -> bool:
-    """Whether findings of a rule cost money that bought nothing; what work loses by waiting did buy something."""
-    return waste_of(rule_id) not in ("slowed", "none")
-
-
 def fact_of(rule_id: str) -> str:
     """What findings of a rule say of their resource, for a title; of rules of one's own, their id."""
     return _BY_ID[rule_id].fact if rule_id in _BY_ID else rule_id
@@ -85,8 +80,8 @@ class _OwnRule(WorkloadRule):
 
 @dataclass(frozen=True)
 class Asked:
-    """What the rules said of a fleet. `notes`: where no verdict was possible and from when one will be, and what an
-    exception silenced; `not_judged`: of whom no rule gave a verdict, by rule and reason."""
+    """What the rules said of a fleet. `notes`: what an exception silenced; `not_judged`: of whom no rule gave a
+    verdict, by rule and reason."""
 
     waste: tuple[Found, ...]
     notes: tuple[CodedText, ...]
@@ -99,7 +94,6 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
     kind leave it without a verdict, and what an exception silences counts as clean: the site decided it."""
     own_rules = (_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids))
     founds: list[Found] = []
-    notes: list[CodedText] = []
     judged: list[RuleVerdicts] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
     not_judged: dict[tuple[Rule, CodedText], list[Unjudged]] = {}
@@ -108,13 +102,11 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
         counts = [0, 0, 0]  # found, clean, not judged
         for result in rule.find(fleet):
             if isinstance(result, Found):
-                notes += result.notes
                 result = _contradicted(fleet, rule, result) or result  # noqa: PLW2901
             place, subjects = 1, 1
             if isinstance(result, Unjudged):
                 place, subjects = 2, len(result.nodes) if rule.judges_nodes else 1
                 not_judged.setdefault((rule, result.reason), []).append(result)
-                notes += [result.note] if result.note is not None else []
             elif isinstance(result, Found):
                 # One finding may be about several nodes or workloads.
                 subjects = len(result.nodes) if rule.judges_nodes else len(result.faulty) or 1
@@ -134,12 +126,13 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
                         silenced.setdefault((rule.id, why), []).append(result.label)
             counts[place] += subjects
         judged.append(RuleVerdicts(rule.id, *counts))
+    notes = []
     for (rule_id, why), names in silenced.items():
         text = f"{rule_id} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}"
         fields = {"rule": rule_id, "exception": why.id, "origin": why.origin, "reason": why.reason}
         notes.append(CodedText("silenced-by-exception", text, fields))
     together = tuple(_together(rule, reason, those) for (rule, reason), those in not_judged.items())
-    return Asked(tuple(founds), tuple(dict.fromkeys(notes)), tuple(judged), together)
+    return Asked(tuple(founds), tuple(notes), tuple(judged), together)
 
 
 def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
@@ -172,11 +165,8 @@ def _contradicted(fleet: Fleet, rule: Rule, waste: Found) -> Unjudged | None:
         if code is None and limit is not None and group.busy_share(limit) >= LIMIT_SHARE:
             code = f"limited-by-{limit}"
         if (code := code or rule.refuted(fleet, group, waste.finding)) is not None:
-            of = f"{waste.label[:1].lower()}{waste.label[1:]}"
-            text = f"No {rule.id} finding for {of}: data of {group.lead.name} contradict it ({code})."
-            fields = {"rule": rule.id, "workload": group.lead.id, "evidence": code}
-            reason = coded("finding-contradicted", "its own data contradict the finding")
-            return Unjudged(reason, waste.nodes, waste.group, note=CodedText(reason.code, text, fields))
+            text = "data of work there contradict the finding ({evidence})"
+            return Unjudged(coded("finding-contradicted", text, evidence=code), waste.nodes, waste.group)
     return None
 
 

@@ -31,7 +31,7 @@ def waste_of(rule_id: str) -> str:
 
 
 def is_waste(rule_id: str) -> bool:
-    """Whether findings of a rule are about money that bought nothing."""
+    """Whether findings of a rule are about money that bought nothing; what work loses by waiting did buy something."""
     return waste_of(rule_id) not in ("slowed", "none")
 
 

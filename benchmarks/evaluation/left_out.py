@@ -16,7 +16,7 @@ from typing import TypeVar
 from skuwise.advisor.classify.kinds.kinds import judge_kind
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.rules.models import KindModel
-from skuwise.rules.policy.thresholds import load_thresholds
+from skuwise.rules.policy.thresholds import load_levels
 
 from ..fit.real_series import Row, read_rows
 from ..fit.train_kinds import fit_rows
@@ -50,7 +50,7 @@ def _answer(row: Row, verdict: KindVerdict) -> Answer:
 
 def judge_features(features: Mapping[str, float], model: KindModel) -> KindVerdict:
     """The kind that the product finds without names."""
-    return judge_kind((), features, load_thresholds("kinds.yaml"), model)
+    return judge_kind((), features, load_levels("kinds.yaml"), model)
 
 
 def figures(answers: Sequence[Answer]) -> dict[str, float]:

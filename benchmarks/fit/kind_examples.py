@@ -39,7 +39,7 @@ _GROUPS: tuple[tuple[str, ...], ...] = (
     ("mem_flat", "mem_cv", "mem_level"),
     ("nvlink_utilization", "nvlink_symmetry", "tensor_nvlink_correlation"),
     ("sm_active_cv",),
-    ("swing", "drift", "diurnal_share", "diurnal_amplitude"),
+    ("swing", "diurnal_share", "diurnal_amplitude"),
     ("duty", "idle_run_hours"),
     ("memory_over_compute", "hbm_of_sustained_busy_p95", "tensor_of_sustained_busy_p95"),
     ("chain_hours", "ended"),

@@ -27,7 +27,7 @@ from skuwise.advisor.classify.kinds.kinds import likeliest
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint, levels
 from skuwise.rules.models import KIND_FILE, Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
-from skuwise.rules.policy.thresholds import load_thresholds
+from skuwise.rules.policy.thresholds import load_levels
 from threadpoolctl import threadpool_limits
 
 from . import kind_examples
@@ -84,10 +84,7 @@ def matrix(features: Iterable[Mapping[str, float]]) -> Matrix:
 
 def works(kind: str, features: Mapping[str, float]) -> bool:
     """Whether shapes decide an example: idle work is counted instead (kinds.py)."""
-    return (
-        kind in WORKING_KINDS
-        and features.get("idle_share", 0.0) < load_thresholds("kinds.yaml")["idle_share_min"].value
-    )
+    return kind in WORKING_KINDS and features.get("idle_share", 0.0) < load_levels("kinds.yaml").idle_share_min
 
 
 def fit_simulated(examples: Sequence[Example], seed: int = 0) -> Weights:

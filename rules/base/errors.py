@@ -38,9 +38,7 @@ class NothingToDo(SkuwiseError):  # noqa: N818 - nothing went wrong
 
 
 class RulesError(UsageError):
-    """A rules file (shipped or a site's) is invalid. `others`: further errors in files of the same kind."""
-
-    others: tuple[RulesError, ...] = ()
+    """A rules file (shipped or a site's) is invalid."""
 
 
 class StoreError(SkuwiseError):

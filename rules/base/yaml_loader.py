@@ -37,24 +37,6 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 
-class Faults(list[RulesError]):
-    """Collects the errors of several files: ``with faults:`` around each, then `raise_all`."""
-
-    def __enter__(self) -> Faults:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        if isinstance(error, RulesError):
-            self.extend((error, *error.others))
-        return isinstance(error, RulesError)
-
-    def raise_all(self) -> None:
-        """Raise the first error, with the `others`; nothing where there is none."""
-        if self:
-            self[0].others = tuple(self[1:])
-            raise self[0]
-
-
 def packaged_rules() -> Path:
     """The folder of the rules that ship with skuwise."""
     return Path(__file__).parents[1]
@@ -98,16 +80,13 @@ def read_folders(folders: Iterable[Path], kind: type[T], use: Callable[[object, 
     """The entries of the YAML files in some folders by name, as `use` makes them of a file; a later folder's replace
     those of the same name. Raises RulesError, also for a name that two files of one folder have."""
     entries: dict[str, V] = {}
-    faults = Faults()
     for folder in folders:
         names: dict[str, object] = {}
         for file in sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES):
-            with faults:
-                for name, entry in use(file, read(file, kind)).items():
-                    if name in names:
-                        raise wrong(file, None, f"{names[name]} has {quoted(name)} already", "Keep one of them.")
-                    entries[name], names[name] = entry, file
-    faults.raise_all()
+            for name, entry in use(file, read(file, kind)).items():
+                if name in names:
+                    raise wrong(file, None, f"{names[name]} has {quoted(name)} already", "Keep one of them.")
+                entries[name], names[name] = entry, file
     return entries
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ..base.sanitize import quoted
 from ..base.typed import Name, Strict, Text, check_known, convert, place, wrong
-from ..base.yaml_loader import SITE, Faults, layers, read
+from ..base.yaml_loader import SITE, layers, read
 from .labels import Owner
 
 T = TypeVar("T")
@@ -54,21 +54,20 @@ class Layer(NamedTuple):
     team: Team | None = None
 
 
-def every_layer(rules_dir: Path | None, faults: Faults) -> Iterator[Layer]:
-    """The folders of rules: those that ship, a site's, its teams'. Raises as `rules_root`. `faults` collects the errors
-    of team files, also of an owner that two teams claim, so that the other files of a team are read."""
+def every_layer(rules_dir: Path | None) -> Iterator[Layer]:
+    """The folders of rules: those that ship, a site's, its teams'. Raises RulesError, also for an owner that two teams
+    claim."""
     for origin, folder in layers(rules_dir):
         yield Layer(origin, folder)
     claimed: dict[tuple[str, str], str] = {}
     for root in sorted(rules_dir.glob("teams/*/")) if rules_dir is not None else ():
         file, owners = root / "team.yaml", Owners()
-        with faults:
-            owners = read(file, Owners) if file.is_file() else owners
-            owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
-            for part, name in ((key, value) for key in PARTS for value in sorted(getattr(owners, key))):
-                if (other := claimed.setdefault((part, name), root.name)) != root.name:
-                    sentence = f"{quoted(name)} is already of team {quoted(other)}"
-                    raise wrong(file, part, sentence, "Name it in one team.")
+        owners = read(file, Owners) if file.is_file() else owners
+        owners = msgspec.structs.replace(owners, team=owners.team | {root.name})
+        for part, name in ((key, value) for key in PARTS for value in sorted(getattr(owners, key))):
+            if (other := claimed.setdefault((part, name), root.name)) != root.name:
+                sentence = f"{quoted(name)} is already of team {quoted(other)}"
+                raise wrong(file, part, sentence, "Name it in one team.")
         yield Layer(f"team {root.name}", root, Team(root.name, owners))
 
 
@@ -130,13 +129,10 @@ class Exceptions:
 def load_exceptions(rules_dir: Path | None = None, *, known_rules: Collection[str]) -> Exceptions:
     """The exceptions that ship, a site's and its teams'. `known_rules`: ids that an exception may name."""
     every: list[RuleException] = []
-    faults = Faults()
-    folders = list(every_layer(rules_dir, faults))
+    folders = list(every_layer(rules_dir))
     for layer in folders:
-        with faults:
-            # A site's entry adds owners: the command lines of the entry that ships still match.
-            every = [*_read(layer, every, known_rules), *every]
-    faults.raise_all()
+        # A site's entry adds owners: the command lines of the entry that ships still match.
+        every = [*_read(layer, every, known_rules), *every]
     return Exceptions(tuple(every), tuple(layer.team for layer in folders if layer.team is not None))
 
 

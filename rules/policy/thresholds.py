@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from ..base.sanitize import quoted
 from ..base.typed import Name, Number, Slug, Strict, Text, check_known, convert, place, wrong
-from ..base.yaml_loader import SHIPPED, Faults, packaged_rules, read, read_folders, read_layers
+from ..base.yaml_loader import SHIPPED, packaged_rules, read, read_folders, read_layers
 from .labels import WORKING_KINDS, KindLabel, Owner
 from .teams import Layer, Team, every_layer, of_team
 
@@ -172,15 +172,12 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 def load_waste_rules(rules_dir: Path | None = None) -> Mapping[str, WasteRule]:
     """Every waste rule by its id, with those of a site and its teams. Raises RulesError."""
     rules: dict[str, WasteRule] = {}
-    faults = Faults()
-    for layer in every_layer(rules_dir, faults):
-        with faults:
-            changed = read_folders([layer.folder / "waste"], _Rule, partial(_waste_rule, layer, dict(rules)))
-            for id_, rule in changed.items():
-                if layer.team is not None:
-                    rule = replace(rules[id_], teams=(*rules[id_].teams, (layer.team, replace(rule, teams=()))))  # noqa: PLW2901
-                rules[id_] = rule
-    faults.raise_all()
+    for layer in every_layer(rules_dir):
+        changed = read_folders([layer.folder / "waste"], _Rule, partial(_waste_rule, layer, dict(rules)))
+        for id_, rule in changed.items():
+            if layer.team is not None:
+                rule = replace(rules[id_], teams=(*rules[id_].teams, (layer.team, replace(rule, teams=()))))  # noqa: PLW2901
+            rules[id_] = rule
     return rules
 
 
@@ -193,7 +190,7 @@ def load_thresholds(name: str, rules_dir: Path | None = None) -> Mapping[str, Th
 
 
 def load_levels(name: str, rules_dir: Path | None = None) -> Levels:
-    """The numbers of such a file: ``rest.yaml`` (what rest is) or ``watch.yaml`` (the conditions of incidents)."""
+    """The numbers of such a file."""
     return Levels(**{key: threshold.value for key, threshold in load_thresholds(name, rules_dir).items()})
 
 
@@ -253,15 +250,12 @@ def load_custom_rules(rules_dir: Path | None = None) -> CustomRules:
     """The custom rules of a site's folder and of its teams; none ship. Raises RulesError with file and key."""
     site: dict[str, CustomRule] = {}
     teams: list[tuple[Team, Mapping[str, CustomRule]]] = []
-    faults = Faults()
-    for layer in every_layer(rules_dir, faults):
-        with faults:
-            rules = read_folders([layer.folder / "custom"], _Custom, partial(_custom_rule, layer))
-            if layer.team is None:
-                site |= rules
-            elif rules:
-                teams.append((layer.team, rules))
-    faults.raise_all()
+    for layer in every_layer(rules_dir):
+        rules = read_folders([layer.folder / "custom"], _Custom, partial(_custom_rule, layer))
+        if layer.team is None:
+            site |= rules
+        elif rules:
+            teams.append((layer.team, rules))
     return CustomRules(site, tuple(teams))
 
 

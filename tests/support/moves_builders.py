@@ -84,7 +84,7 @@ def usage(
 def bare(name: str, index: int = 0, **changes) -> BareGpu:
     values = {
         "node": name, "gpu_uuid": f"GPU-{name}-{index}", "gpu_sku": "H100-SXM5", "hours": 336.0, "idle_hours": 336.0,
-        "engine_mean": 0.0, "engine_max": 0.0, "dram_mean": 0.0, "power_mean_watts": 70.0, "idle_power_watts": 69.0,
+        "engine_mean": 0.0, "dram_mean": 0.0, "power_mean_watts": 70.0, "idle_power_watts": 69.0,
         "last_ts": END,
     }  # fmt: skip
     return BareGpu(**{**values, **changes})

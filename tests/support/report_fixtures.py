@@ -63,7 +63,7 @@ def fleet(
         ),
         prices=prices, workloads=tuple(workloads), findings=tuple(findings), recommendations=tuple(moves),
         notes=(CodedText(
-                "fabric-not-judged", f"No verdict on the fabric of {name('node-x')}: its counters cannot be read."
+                "counters-unreadable", f"No verdict on the fabric of {name('node-x')}: its counters cannot be read."
             ),),
         nodes=tuple(sorted(w.nodes[0] for w in workloads)), fabrics=tuple(fabrics),
     )  # fmt: skip

@@ -159,7 +159,7 @@ PRESENT_SECONDS = 2 * 3600.0
 # Share of a GPU's memory that the driver and a display may take without any work on it.
 HELD_MEM_RATIO = 0.01
 FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
-_MEASURES = ("fault", "idle", "g", "g_max", "m", "power", "idle_power", "mem")
+_MEASURES = ("fault", "idle", "g", "m", "power", "idle_power", "mem")
 
 
 def node_facts(
@@ -280,7 +280,7 @@ def bare_gpus(  # noqa: PLR0917
         w, unnamed, idle = column_rows["weight"], column_rows["unnamed"], column_rows.flags("idle")
         if w.sum() <= 0:
             continue
-        above, sku, highest = frame.parents.get(key), index.sku(*key), column_rows["g_max"]
+        above, sku = frame.parents.get(key), index.sku(*key)
         fault, share = None, float(np.average(column_rows["fault"], weights=w))
         if share >= FAULT_SHARE_MIN:
             named = [d.text for d in doubts if d.code in CONTRADICTIONS and (d.node, d.gpu_uuid) == key]
@@ -290,7 +290,6 @@ def bare_gpus(  # noqa: PLR0917
             node=key[0], gpu_uuid=key[1], gpu_sku=sku.name if sku else None, last_ts=float(column_rows["ts"].max()),
             hours=float(w.sum() / 3600), idle_hours=float(w[idle].sum() / 3600),
             engine_mean=_average(column_rows["g"], w),
-            engine_max=float(np.nanmax(highest)) if not np.isnan(highest).all() else None,
             dram_mean=_average(column_rows["m"], w), power_mean_watts=_average(column_rows["power"], w),
             idle_power_watts=_average(column_rows["idle_power"], w),
             busy_hours=float(unnamed[~idle].sum()) / 3600 + inferred.get(key, 0.0),

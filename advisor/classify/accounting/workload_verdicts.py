@@ -32,8 +32,8 @@ from ..workloads.session import Session
 
 HOUR = 3600.0
 _USAGE = (
-    "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
-    "tensor_nvlink_correlation", "tensor_fabric_correlation", "clock_ratio", "idle", "rests", "g_max", "lost",
+    "c", "m", "u_c", "u_m", "u_n", "u_p", "g", "g_max", "sm", "tensor_nvlink_correlation", "tensor_fabric_correlation",
+    "clock_ratio", "idle", "rests", "lost",
 )  # fmt: skip
 # What a verdict wants to see of a workload, and the measure that shows it.
 _WANTED = {
@@ -69,7 +69,7 @@ def workload_verdicts(
         absences.setdefault(str(row["node"]), []).append((n, row))
     frame, out = inputs.frame, []
     serving = dict(iter(frame.serving.groupby("workload_id", sort=False))) if len(frame.serving) else {}
-    full = inputs.book.bottlenecks["capacity_kv_p95_min"].value
+    full = inputs.book.bottlenecks.capacity_kv_p95_min
     each = zip(pieces, wholes, phases, lengths, strict=True)
     for n, (piece, whole, (judged, own_phases), length) in enumerate(each):
         session = piece.session
@@ -148,7 +148,7 @@ def _missing(
 def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows:
     """What each workload used in each of its rows (`Verdicts.usage`). `workload_rows`: the attribution's."""
     gpu, measures = inputs.tables.gpu, inputs.tables.measures
-    row_columns = {name: workload_rows[name].to_numpy() for name in ("workload_id", "seconds", "whole", "shared")}
+    row_columns = {name: workload_rows[name].to_numpy() for name in ("workload_id", "seconds")}
     columns = {name: gpu[name] for name in ("node", "gpu_uuid", "ts")} | {name: measures[name] for name in _USAGE}
     # Work on several nodes without RDMA uses their Ethernet.
     renamed = {"bottleneck": "label", "mem_used_ratio": "mem", "power_watts": "power", "u_i": "exchange"}

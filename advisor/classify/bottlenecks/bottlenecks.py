@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.policy.thresholds import Threshold
+from ....rules.policy.thresholds import Levels
 from ...core.column_rows import Columns, with_one_nothing
 from ...core.segments import Floats, Mask, runs
 from .links import Links
@@ -32,9 +32,7 @@ _ONE_LEVEL = frozenset({"correlation_sample_max", "throttled_power_max"})
 _LOOSE = ("idle", "unknown")
 
 
-def label_rows(
-    gpu: pd.DataFrame, rows: pd.DataFrame, ranks: Columns, links: Links, thresholds: Mapping[str, Threshold]
-) -> pd.DataFrame:
+def label_rows(gpu: pd.DataFrame, rows: pd.DataFrame, ranks: Columns, links: Links, levels: Levels) -> pd.DataFrame:
     """The measures with the bottleneck of every row of the frame's `gpu` as `label` (``unknown``: too little is
     measured), and: `several`, `late`, `waiting` (flags), `lost` (share of time) of its rank, `starved` (the engine
     rests although no link is in use), `thin` (little of the GPU is filled while it works), `hostless` (the label were
@@ -42,7 +40,7 @@ def label_rows(
     `nvlink_bytes` (bytes per second, busier direction), `exchange` (`i`, of Ethernet where the job uses that), `lacks`
     (missing measurements, keys of `evidence.SETTLES`, with commas). `ranks`: who waits for whom; `links`: what it may
     wait for."""
-    t = {name: threshold.value for name, threshold in thresholds.items()}
+    t = vars(levels)
     r = {str(name): column.to_numpy(float) for name, column in rows.items()}
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
     r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])

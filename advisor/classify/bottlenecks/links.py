@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.policy.thresholds import Threshold
+from ....rules.policy.thresholds import Levels
 from ...core.coded_text import CodedText
 from ...core.column_rows import ColumnRows, Columns
 from ...core.frame import Frame
@@ -68,7 +68,7 @@ def links_of(  # noqa: PLR0917
     # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen. And
     # little on RDMA is no silence where Ethernet may carry the rest.
     ethernet = columns["has_ethernet"] == 1.0
-    used = (columns["rdma"] >= book.bottlenecks["network_used_min"].value) | ethernet
+    used = (columns["rdma"] >= book.bottlenecks.network_used_min) | ethernet
     is_known = (columns["known"] == 1.0) & (used | ~spans)
     silent = is_known & (columns["loud"] == 0.0)
     unseen = silent & spans & ~ethernet
@@ -177,13 +177,11 @@ _SUSPECT_SHARE_MIN = 0.5
 _WAITS_MIN = 0.1
 
 
-def lateness(
-    gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
-) -> Columns:
+def lateness(gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, levels: Levels) -> Columns:
     """Who waits for whom, per row of the measures. `several`: its workload has several ranks; `waiting`: for another;
     `late`: it is the one waited for; `lost`: share of time that the waiting ranks of its workload lose (NaN where none
     waits). `workload_rows`: whose they are; those of shared GPUs are left out."""
-    t = {name: threshold.value for name, threshold in thresholds.items()}
+    t = vars(levels)
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
     workload_row = workload_rows[workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)]

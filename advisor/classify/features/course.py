@@ -70,7 +70,6 @@ HOUR, DAY = 3600.0, 86400.0
 SHORT_HOURS, SHORT_BIN_SECONDS = 6.0, 600.0
 # Seven seconds of an hour: a health probe now and then is no work.
 _BLINK = 0.002
-_CHANGE = 0.02  # of the memory in use: less is an allocator's noise
 _BETWEEN = (0.2, 0.7)  # of the usual level of an active hour: at work for a part of the hour
 
 
@@ -106,7 +105,6 @@ class _Bins:
     engine_p95: Floats
     engine_max: Floats
     memory: Floats
-    memory_max: Floats
 
     @property
     def follows(self) -> Mask:
@@ -132,7 +130,7 @@ def _binned(shape: PieceRows, engine: Figures, chosen: Mask) -> _Bins:
         Segments(bins.each.bounds[gpus.each.bounds]), gpus.each, bins.each.number, bins.keys, length / HOUR,
         np.bincount(slot, weights=seconds, minlength=count).astype(np.float64),
         level, np.fmax(p95, level), group_highest(engine["max"][chosen], slot, count),
-        memory, group_highest(rows.gpu("mem_used_bytes_max"), slot, count),
+        memory,
     )  # fmt: skip
 
 
@@ -149,9 +147,7 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
     begins[1:] = active[1:] & ~active[:-1] & bins.follows
     out = {
         "active_share": segments.mean(active.astype(np.float64), weight),
-        "rest_hours_max": longest_rest(
-            bins.gpu, bins.gpus, ~active, segments.spread(bins.bin_hours), breaks=~bins.follows
-        ),
+        "rest_hours_max": _longest_rest(bins, ~active),
         "rests_per_day": over(segments.count(begins).astype(np.float64), segments.total(weight) / DAY),
     }
     working = segments.where(active)
@@ -179,51 +175,36 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
     return out
 
 
-def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, breaks: Mask | None = None) -> Floats:
-    """The longest unbroken run of rests of each workload, summed over `lengths`, the median of its `gpus`. `gpu`: of
-    each row, in order of GPU and time. `breaks`: between which rows a run ends whatever they are."""
-    longest = np.zeros(gpus.bounds[-1])
-    if len(gpu):
-        starts = runs(gpu, resting, breaks=breaks)
-        rested = np.bincount(np.cumsum(starts) - 1, weights=np.where(resting, lengths, 0.0))
-        np.maximum.at(longest, gpu[starts], rested)
-    return gpus.median(longest)
+def _longest_rest(bins: _Bins, resting: Mask) -> Floats:
+    """Hours of the longest unbroken run of rests of each workload, the median of its GPUs."""
+    longest = np.zeros(bins.gpus.bounds[-1])
+    if len(bins.gpu):
+        starts = runs(bins.gpu, resting, breaks=~bins.follows)
+        hours = np.where(resting, bins.segments.spread(bins.bin_hours), 0.0)
+        np.maximum.at(longest, bins.gpu[starts], np.bincount(np.cumsum(starts) - 1, weights=hours))
+    return bins.gpus.median(longest)
 
 
 def _memory_features(bins: _Bins, active_min: float) -> Figures:
     segments, memory, weight = bins.segments, bins.memory, bins.seconds
     active = _active(bins, active_min) | segments.spread(segments.all(np.isnan(bins.engine)))
-    nothing, most = np.full(len(memory), np.nan), bins.memory_max
-    rising = np.divide(most - memory, most, out=nothing, where=most > 0)
-    out = {"mem_swing_in_hour": segments.where(active).mean(rising[active], weight[active])}
     at_work, at_rest = (segments.where(rows).mean(memory[rows], weight[rows]) for rows in (active, ~active))
-    out["mem_kept_at_rest"] = np.minimum(over(at_rest, at_work), 2.0)
     # Of each GPU all bins but the first and last, in which memory is taken and released; all where they are few.
     per_gpu = Segments.of_sorted(bins.gpu, bins.gpus.bounds[-1])
     first = runs(bins.gpu) if len(bins.gpu) else np.zeros(0, dtype=np.bool_)
     last = np.append(first[1:], True)[: len(first)]
     inner = active & (per_gpu.spread(per_gpu.lengths <= 4) | ~(first | last))
-    memory, gpu = memory[inner], bins.gpu[inner]
-    per_gpu = Segments.of_sorted(gpu, bins.gpus.bounds[-1])
-    count = per_gpu.lengths
+    memory, per_gpu = memory[inner], per_gpu.where(inner)
     mean = per_gpu.mean(memory)
-    differs = np.zeros(len(memory), dtype=np.bool_)
-    differs[1:] = (gpu[1:] == gpu[:-1]) & (np.abs(np.diff(memory)) > _CHANGE * np.maximum(memory[1:], memory[:-1]))
-    enough = (count >= 2) & (mean > 0)
-    spread = np.where(enough, over(per_gpu.deviation(memory), mean), np.nan)
-    changes = np.where(enough, over(per_gpu.count(differs).astype(np.float64), (count - 1).astype(np.float64)), np.nan)
-    # Medians over GPUs: the coefficient of variation, and the share of bins that differ from the last.
-    return out | {"mem_hourly_cv": bins.gpus.median(spread), "mem_changes_share": bins.gpus.median(changes)}
+    spread = np.where((per_gpu.lengths >= 2) & (mean > 0), over(per_gpu.deviation(memory), mean), np.nan)
+    return {"mem_kept_at_rest": np.minimum(over(at_rest, at_work), 2.0), "mem_hourly_cv": bins.gpus.median(spread)}
 
 
-# A daily pattern needs two of its days, a weekly one a whole weekend beside four working days.
+# A daily pattern needs two of its days.
 DAILY_DAYS_MIN = 2.0
-WEEKEND_HOURS_MIN, WEEKDAY_HOURS_MIN = 36.0, 72.0
 # People work some ten hours of a day; their time zone is unknown.
 WORKING_HOURS = 10
-# 1 January 1970 was a Thursday: days 2 and 3 of each seven from it are a weekend.
-_WEEKEND = (2, 3)
-_CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
+_CALENDAR = ("working_hours_share", "day_before")
 
 
 def _calendar(hours: Ints, load: Floats) -> dict[str, float]:
@@ -238,16 +219,12 @@ def _calendar(hours: Ints, load: Floats) -> dict[str, float]:
         twice = np.concatenate([mean, mean])
         spans = np.lib.stride_tricks.sliding_window_view(twice, WORKING_HOURS).copy()
         out["working_hours_share"] = float(spans.sum(axis=1).max() / mean.sum())
-        out["night_level"] = float(np.sort(mean)[:6].mean() / mean.mean())
     before = np.searchsorted(hours, hours - 24)
     paired = (before < len(hours)) & (hours[np.minimum(before, len(hours) - 1)] == hours - 24)
     if paired.sum() >= 18:
         a, b = load[paired], load[before[paired]]
         if a.std() > 1e-4 and b.std() > 1e-4:
             out["day_before"] = float(np.corrcoef(a, b)[0, 1])
-    weekend = np.isin((hours // 24) % 7, _WEEKEND)
-    if weekend.sum() >= WEEKEND_HOURS_MIN and (~weekend).sum() >= WEEKDAY_HOURS_MIN:
-        out["weekend_level"] = float(load[weekend].mean() / max(load[~weekend].mean(), 1e-6))
     return out
 
 
@@ -257,8 +234,6 @@ DIURNAL_DAYS_MIN = 3.0
 DEMAND_MEASURES = ("c", "m", "n", "power", "sm", "g")
 # Synchrony needs so many common rows to be more than chance.
 SYNC_ROWS_MIN = 6
-# A correlation of each hour with the next needs so many hours to be more than chance.
-DRIFT_HOURS_MIN = 8
 # A level below this is nothing that could swing.
 _LEVEL_MIN = 0.005
 
@@ -266,7 +241,7 @@ _LEVEL_MIN = 0.005
 def hourly_features(shape: PieceRows, several: Mask) -> Figures:
     """`several`: which workloads hold more than one GPU."""
     hours = shape.segments.grouped(np.ceil(shape.gpu("ts") / 3600).astype(np.intp))
-    swing, drift = (np.full(len(shape.segments), np.nan) for _ in range(2))
+    swing = np.full(len(shape.segments), np.nan)
     wave = {name: np.full(len(shape.segments), np.nan) for name in ("diurnal_share", "diurnal_amplitude")}
     best = np.full(len(shape.segments), -1.0)
     long = hours.each.lengths >= DIURNAL_DAYS_MIN * 12
@@ -283,14 +258,7 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
         level = each.mean(values)
         moves = (each.lengths >= 2) & (level > _LEVEL_MIN)
         relative = np.divide(each.deviation(values), level, out=np.full(len(level), np.nan), where=moves)
-        more = moves & (relative >= np.nan_to_num(swing))
-        swing = np.where(more, relative, swing)
-        place = np.arange(len(values)) - each.spread(each.bounds[:-1])
-        last, after = place == each.spread(each.lengths) - 1, place > 0
-        pairs, ones, others = each.where(after), values[~last], values[after]
-        varies = np.minimum(pairs.deviation(ones), pairs.deviation(others)) > 1e-9
-        drifts = np.where((each.lengths >= DRIFT_HOURS_MIN) & varies, pairs.correlation(ones, others), np.nan)
-        drift = np.where(more & ~np.isnan(drifts), drifts, drift)
+        swing = np.fmax(swing, relative)
         day = waves[measured]
         for n in np.nonzero(moves & long & (each.lengths >= 0.9 * hours.each.lengths))[0]:
             piece = slice(each.bounds[n], each.bounds[n + 1])
@@ -298,7 +266,7 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
             if share * deviation / level[n] > best[n]:
                 best[n] = share * deviation / level[n]
                 wave["diurnal_share"][n], wave["diurnal_amplitude"][n] = share, deviation / level[n]
-    return {"swing": swing, "drift": drift, **wave, **_together(shape, several)}
+    return {"swing": swing, **wave, **_together(shape, several)}
 
 
 def _together(shape: PieceRows, several: Mask) -> Figures:

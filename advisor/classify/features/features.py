@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ....rules.policy.thresholds import Threshold
+from ....rules.policy.thresholds import Levels
 from ...core.column_rows import ColumnRows, bins_quantiles
 from ...core.frame import Window
 from ...core.segments import Floats, Mask, Segments, over
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
-from .course import Figures, PieceRows, RowTables, course_features, hourly_features, longest_rest
+from .course import Figures, PieceRows, RowTables, course_features, hourly_features
 
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/rollup_stats.py: 1 s).
 PERIOD_INTERVAL_MAX_SECONDS = 1.5
@@ -41,7 +41,6 @@ def busy_features(busy: PieceRows, resolution: Floats) -> Figures:
     # No second holds more than all of it, whatever a utilization that was read once a minute missed.
     out["tensor_per_engine"] = np.minimum(c / at_work, 1.0)
     out["hbm_per_engine"] = np.minimum(busy.mean("m") / at_work, 1.0)
-    out["tensor_per_sm"] = c / np.maximum(sm, 0.01)
     fine = ~(resolution > PERIOD_INTERVAL_MAX_SECONDS)
     strength = busy.measured("period_strength")
     has_period = (~np.isnan(strength)).astype(np.float64)
@@ -51,9 +50,7 @@ def busy_features(busy: PieceRows, resolution: Floats) -> Figures:
         ("period_strength", segments.median(strength)),
     ):
         out[name] = np.where(fine, figure, np.nan)
-    for name in (
-        "sm_active_cv", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
-    ):  # fmt: skip
+    for name in ("sm_active_cv", "nvlink_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation"):
         out[name] = segments.median(busy.measured(name))
     out |= {name: busy.mean(name) for name in ("cpu", "io_wait", "clock_ratio", "power_of_limit")}
     most = busy.measured("disk_write_max")
@@ -68,7 +65,7 @@ def is_burst(mean: Floats, most: Floats) -> Mask:
     return (most >= 2e8) & (most >= 5 * mean)
 
 
-def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]) -> Figures:
+def memory_features(shape: PieceRows, idle: Mask, kinds: Levels) -> Figures:
     """The level of memory and whether it is a pool that is taken once."""
     segments, memory = shape.segments, shape.measured("mem")
     measured = ~np.isnan(memory)
@@ -90,8 +87,8 @@ def memory_features(shape: PieceRows, idle: Mask, kinds: Mapping[str, Threshold]
     mean = within.mean(values)
     spread = np.where((within.lengths >= 2) & (mean > 0), over(within.deviation(values), mean), np.nan)
     out["mem_cv"] = gpus.each.median(spread)
-    cv_max, low, high = (kinds[f"mem_flat_{name}"].value for name in ("cv_max", "level_min", "level_max"))
-    flat = (out["mem_cv"] <= cv_max) & (low <= level) & (level <= high)
+    flat = out["mem_cv"] <= kinds.mem_flat_cv_max
+    flat &= (kinds.mem_flat_level_min <= level) & (level <= kinds.mem_flat_level_max)
     out["mem_flat"] = np.where(np.isnan(out["mem_cv"]), np.nan, flat)
     return out
 
@@ -103,14 +100,13 @@ _MEANS = {
     "engine_active": "g", "sm_active": "sm", "sm_occupancy": "o", "tensor_utilization": "c", "vector_utilization": "v",
     "hbm_utilization": "m", "nvlink_utilization": "n", "fabric_utilization": "i", "fabric_wait_ticks_per_second": "q",
     "pcie_utilization": "p", "tensor_of_sustained": "u_c", "hbm_of_sustained": "u_m", "nvlink_of_sustained": "u_n",
-    "pcie_of_sustained": "u_p", "duty": "duty", "throttled": "throttled", "power_watts": "power",
-    "power_over_idle": "power_over_idle",
+    "duty": "duty", "throttled": "throttled", "power_watts": "power", "power_over_idle": "power_over_idle",
 }  # fmt: skip
 
 
 def features(
     each: Sequence[tuple[Session, ColumnRows]], window: Window, tables: RowTables, index: GpuIndex,
-    kinds: Mapping[str, Threshold],
+    kinds: Levels,
 ) -> list[dict[str, float]]:  # fmt: skip
     """All known features of each session by its rows. `kinds`: thresholds, also of when memory is a preallocated
     pool."""
@@ -122,9 +118,7 @@ def features(
     seen_rows = every.segments.spread(seen)
     rows = every.where(seen_rows)
     figures = {name: rows.mean(measure) for name, measure in _MEANS.items()}
-    figures["fabric_of_sustained"] = figures["fabric_utilization"]
     figures["engine_active_max"] = rows.segments.highest(rows.measured("g_max"))
-    figures["engine_active_row_p95"] = rows.segments.quantile(rows.measured("g"), 95 / 100)
     figures["idle_share"], figures["fault_share"] = rows.mean("idle"), rows.mean("fault")
     samples = rows.gpu("gpu_util_n")
     apart = np.divide(rows.measured("seconds"), samples, out=np.full(len(samples), np.nan), where=samples > 0)
@@ -146,10 +140,8 @@ def features(
     figures |= memory_features(shape, idle, kinds)
     figures["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")
     figures["idle_run_hours"] = shape.mean("idle_run_seconds") / 3600
-    gpus = shape.segments.grouped(shape.uuid)
-    figures["idle_stretch_hours"] = longest_rest(gpus.of_row, gpus.each, idle, shape.seconds) / 3600
     figures |= hourly_features(shape, np.array([len(session.gpus) >= 2 for session in sessions], dtype=np.bool_))
-    figures |= course_features(shape, kinds["idle_engine_max"].value)
+    figures |= course_features(shape, kinds.idle_engine_max)
     for name, values in figures.items():
         for features, value in zip(out, values.tolist(), strict=True):
             if math.isfinite(value):

@@ -22,7 +22,6 @@ from ..workloads.sku_lookup import GpuIndex
 
 _FABRIC = [
     "node", "ts", "interval_seconds", "util_mean", "util_p95", "util_bins", "xmit_wait_per_second_mean",
-    "tx_bytes_per_second_mean", "rx_bytes_per_second_mean",
 ]  # fmt: skip
 _BLOCK_ROWS = 20_000  # of bins, widened at a time
 
@@ -44,8 +43,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     """One row per row of the frame's `gpu`, in the same order; and what its node's ports carried then (`ports`:
     `port_traffic`). `sm_p95`: of SM activity; where missing, the most that it can have been. A second counts as busy
     (`i_share`, `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on."""
-    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
-    link_busy, pcie_busy = level["network_util"], level["pcie_util"]
+    link_busy, pcie_busy = book.bottlenecks.network_util, book.bottlenecks.pcie_util
     achieved = [sku.achieved for sku in book.catalog.gpus.values()]
     gpu, sku = frame.gpu, index
     out = pd.DataFrame(index=gpu.index)
@@ -72,8 +70,9 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
             # The busier direction is the link's use; one direction alone may not be it.
             directions = gpu[[f"{link}_{direction}_bytes_per_second_{suffix}" for direction in ("tx", "rx")]]
             out[f"{name}{tag}"] = directions.max(axis=1, skipna=False) / sku[link]
-    tx, rx = gpu["nvlink_tx_bytes_per_second_mean"], gpu["nvlink_rx_bytes_per_second_mean"]
-    out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
+    both = gpu[["nvlink_tx_bytes_per_second_mean", "nvlink_rx_bytes_per_second_mean"]]
+    symmetry = both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
+    out["nvlink_symmetry"] = symmetry.where(out["n"] >= 0.005)
     for name, measured in (("c", [rates.bf16_gemm for rates in achieved]), ("m", [rates.mem for rates in achieved])):
         etas, eta = [share for share in measured if share], sku[f"eta_{name}"]
         out[f"u_{name}"] = out[name] / eta
@@ -161,19 +160,13 @@ def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Seri
     return observed.fillna(prior.where(sku["power_limit"].notna()))
 
 
-def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
-    both = pd.concat([tx, rx], axis=1)
-    return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
-
-
 def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
-    """Traffic of the node's compute ports at each GPU row: i, i_p95, i_share, q, fabric_symmetry."""
-    names = ["i", "i_p95", "i_share", "q", "q_rank", "fabric_symmetry"]
+    """Traffic of the node's compute ports at each GPU row: i, i_share, q, q_rank."""
+    names = ["i", "i_share", "q", "q_rank"]
     fabric = frame.fabric
     compute = fabric.loc[fabric["role"] == "compute", _FABRIC] if not fabric.empty else fabric
     if compute.empty:
         return pd.DataFrame(np.nan, index=frame.gpu.index, columns=names)
-    tx, rx = compute["tx_bytes_per_second_mean"], compute["rx_bytes_per_second_mean"]
     level = pd.Series(link_busy, index=compute.index)
     table = pd.DataFrame(
         {
@@ -181,13 +174,11 @@ def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:
             "ts": compute["ts"],
             "interval_seconds": compute["interval_seconds"],
             "i": compute["util_mean"],
-            "i_p95": compute["util_p95"],
             "i_share": _share_above(compute["util_bins"], level).fillna(
                 _share_from_p95(compute["util_mean"], compute["util_p95"], level)
             ),
             "q": compute["xmit_wait_per_second_mean"],
             "q_rank": compute["xmit_wait_per_second_mean"].rank(pct=True),
-            "fabric_symmetry": _symmetry(tx, rx).where(compute["util_mean"] >= 0.005),
         }
     )
     return _at_rows(frame.gpu, table.groupby(["node", "ts", "interval_seconds"])[names].mean())
@@ -248,7 +239,7 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     `bytes`, `ethernet`: of the busiest port, the share of what an exchange can reach, the bytes per second, and of
     plain Ethernet the share of its line rate. `rdma`: the busiest RDMA port's use. `ports`: how many were read; `loud`,
     `has_ethernet`, `sure` (it is known whether the node has RDMA ports): 0 or 1."""
-    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
+    levels = book.bottlenecks
     rdma = _rdma(frame, book.catalog)
     keys = ["node", "ts", "interval_seconds"]
     # A storage port carries no exchange.
@@ -262,10 +253,10 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     bytes_ = ports[["tx_bytes_per_second_mean", "rx_bytes_per_second_mean"]]
     # One direction alone may be the quiet one.
     rate = bytes_.max(axis=1, skipna=False).fillna(used * line)
-    reach = line.where(~plain, line.fillna(np.inf).clip(upper=level["network_tcp_bytes_per_second_max"]))
+    reach = line.where(~plain, line.fillna(np.inf).clip(upper=levels.network_tcp_bytes_per_second_max))
     use = (rate / reach).fillna(used.where(~plain))
     # Of a port of unknown speed, the share is the least that it can be; only few bytes are surely quiet.
-    quiet = (use <= level["network_quiet_max"]) & (line.notna() | (rate <= level["network_quiet_bytes_per_second_max"]))
+    quiet = (use <= levels.network_quiet_max) & (line.notna() | (rate <= levels.network_quiet_bytes_per_second_max))
     read, down = use.notna(), ports["active_fraction"] == 0.0
     port = ports.groupby(["node", "device", "port"], sort=False, dropna=False).ngroup()
     ever = (read | ~down).groupby(port).transform("any")

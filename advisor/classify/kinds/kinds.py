@@ -13,7 +13,7 @@ from functools import partial
 
 from ....rules.models import KindModel
 from ....rules.policy.labels import JOB_KINDS, TRAINING_KINDS, WORKING_KINDS, KindLabel
-from ....rules.policy.thresholds import Threshold
+from ....rules.policy.thresholds import Levels
 from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import Alternative, KindVerdict
 from ..features.course import DIURNAL_DAYS_MIN
@@ -54,7 +54,7 @@ _ALIKE = 0.85
 def judge_kind(
     names: Sequence[Clue],
     features: Features,
-    thresholds: Mapping[str, Threshold],
+    levels: Levels,
     model: KindModel,
     observed: float = 1.0,
 ) -> KindVerdict:
@@ -69,10 +69,10 @@ def judge_kind(
         unmeasured = coded("activity-not-measured", "No activity data.")
         return KindVerdict("unknown", 0.0, (coded("zero-not-confirmed", NOT_CONFIRMED) if active else unmeasured,))
     scores: dict[KindLabel, float] = dict.fromkeys(LABELS, 0.0)
-    in_many_hours = features.get("active_share", 0.0) > thresholds["idle_active_hours_max"].value
+    in_many_hours = features.get("active_share", 0.0) > levels.idle_active_hours_max
     if in_many_hours and features.get("engine_active", 0.0) >= _LIGHT_USE_MIN:
         rested = 0.0  # a little in many of its hours is light use: a mean and a percentile of an hour hide it
-    is_idle = rested >= thresholds["idle_share_min"].value
+    is_idle = rested >= levels.idle_share_min
     if is_idle and observed < _OBSERVED_MIN:
         said = coded(
             "rest-hardly-observed",
@@ -81,7 +81,7 @@ def judge_kind(
         )  # fmt: skip
         return KindVerdict("unknown", 0.0, (said,), (Alternative("idle", round(rested * observed, 3)),))
     if is_idle:
-        clues.append(_idleness(features, thresholds))
+        clues.append(_idleness(features, levels))
     else:
         scores["idle"] = RULED_OUT
         if measured:
@@ -110,7 +110,7 @@ def judge_kind(
     learning = {*TRAINING_KINDS}
     rivals: list[KindLabel] = [rival for rival in ranked if rival != label and not {rival, label} <= learning]
     others = tuple(Alternative(name, round(confidences[name], 3)) for name in rivals if confidences[name] >= 0.05)
-    if confidence < thresholds["abstain_below"].value:
+    if confidence < levels.abstain_below:
         second: KindLabel = next(rival for rival in rivals if rival != "idle")
         settling = settled_by(label, second, features, names, model) if label != "idle" else ()
         return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
@@ -157,13 +157,13 @@ def _same(reason: CodedText) -> CodedText:
     return reason
 
 
-def _idleness(features: Features, thresholds: Mapping[str, Threshold]) -> _Heard:
+def _idleness(features: Features, levels: Levels) -> _Heard:
     share = features.get("idle_share", 0.0)
-    most, level = thresholds["idle_engine_max"].value, features.get("mem_level", 0.0)
+    most, level = levels.idle_engine_max, features.get("mem_level", 0.0)
     text = "Engine and memory activity below {most:.0%} in {share:.0%} of the time."
     said = coded("stood-idle", text, most=most, share=share)
     over = features.get("power_over_idle")
-    held = over is not None and over >= thresholds["held_power_over_idle_min"].value
+    held = over is not None and over >= levels.held_power_over_idle_min
     if held or level >= 0.02:
         power = "" if over is None else f", power {over:.1f} times the idle level"
         said = CodedText(

@@ -115,7 +115,7 @@ def _fabric_use(piece: Piece, inputs: JudgementInputs) -> Floats:
     if not all(node in nodes and count >= nodes[node].gpu_count for node, count in held.items()):
         return np.full(len(piece.rows), np.nan)
     use = inputs.tables.measures["i"][piece.rows["row"]].astype(float)
-    return np.where(np.isnan(use), np.nan, use >= inputs.book.kinds["fabric_used_min"].value)
+    return np.where(np.isnan(use), np.nan, use >= inputs.book.kinds.fabric_used_min)
 
 
 def turns(

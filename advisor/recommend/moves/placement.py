@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS
-from ...classify.types import NodeFacts, Verdicts
+from ...classify.types import NodeFacts
 from ...core.advice_types import Configuration, EvidenceClaim, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
 from ...core.formatting import counted, gpus, listed
@@ -16,7 +16,7 @@ from ..constraints import WORK
 from ..fleet import Fleet, Found, node_words, series_label
 from ..groups import Group
 from ..move import SAME_SPEED, WEEK_HOURS, Fields, Move, Saving, recommend
-from ..predict.mig_model import COVERAGE_HOURS, pack
+from ..predict.mig_model import pack
 from ..prediction import SIGMA_KNOWN, Prediction
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
@@ -31,7 +31,7 @@ class Consolidate(Move):
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         yield from _pools(fleet)
-        yield from _repacked(fleet.verdicts)
+        yield from _repacked(fleet)
 
     def title(self, r: Recommendation, of: str, at: str, fields: Fields) -> str:
         if "node" in fields:
@@ -126,13 +126,14 @@ def _of_pool(
     )  # fmt: skip
 
 
-def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
+def _repacked(fleet: Fleet) -> Iterator[Recommendation]:
     """One for each node on which packing MIG instances frees GPUs. No dollars: GPUs are not given back one by one."""
+    verdicts = fleet.verdicts
     unobserved = {unobserved.node for unobserved in verdicts.inventory.unobserved}
     for node in verdicts.nodes:
         mig_instances = [instance for instance in verdicts.instances if instance.node == node.node]
         # Who held an instance that was not observed is not known, and whether it may move neither.
-        is_judged = mig_instances and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
+        is_judged = mig_instances and node.node not in unobserved and node.hours_observed >= fleet.floor_hours
         kept, empty, moved = (pack(mig_instances) if is_judged else None) or ((), (), ())
         if not empty:
             continue

@@ -18,8 +18,6 @@ INSTANCE_BUSY = "instance-too-busy"
 _PLACES: Mapping[tuple[int, int], tuple[int, ...]] = {
     (1, 1): (0, 1, 2, 3, 4, 5, 6), (1, 2): (0, 2, 4, 6), (2, 2): (0, 2, 4), (3, 4): (0, 4), (4, 4): (0,), (7, 8): (0,),
 }  # fmt: skip
-# As for waste: more than a day, so that one night does not decide.
-COVERAGE_HOURS = 30.0
 
 
 @dataclass(frozen=True, slots=True)

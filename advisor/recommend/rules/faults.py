@@ -9,7 +9,6 @@ from ....rules.policy.labels import JOB_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...classify.features.soundness import CONTRADICTIONS
 from ...classify.types import BareGpu, Doubt, NodeFacts
-from ...core.coded_text import coded
 from ...core.formatting import dated, usd
 from ...core.timestamps import rfc3339
 from ..fleet import FAULT_RULE, NODES_UNKNOWN, Fleet, Found, Outcome, Unjudged, as_percent, watts
@@ -147,13 +146,10 @@ class TelemetryFault(Rule):
                 texts.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
         if len(groups) > 1:
             texts.append(f"{len(groups)} workloads there show this.")
-        said = "No waste verdict for {workload}: its metrics contradict each other in {share:.0%} of the time "
-        said += "(telemetry fault)."
-        notes = (coded("signals-contradict", said, workload=g.lead.name, share=g.fault_share) for g in groups)
         return self.found(
             fleet, group, evidence=evidence, gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
             values={"share": as_percent(share)}, after=" ".join(texts),
-            faulty=frozenset(g.series_id for g in groups), notes=tuple(notes),
+            faulty=frozenset(g.series_id for g in groups),
         )  # fmt: skip
 
     def _of_node(self, fleet: Fleet, node: NodeFacts, faults: Sequence[BareGpu]) -> Found:

@@ -8,12 +8,10 @@ import numpy as np
 
 from ....rules.policy.labels import JOB_KINDS
 from ....rules.policy.thresholds import WasteRule
-from ...classify.kinds.kinds import NOT_CONFIRMED
 from ...classify.types import BareGpu, NodeFacts
 from ...core.advice_types import Finding, Severity
-from ...core.coded_text import CodedText, coded
+from ...core.coded_text import coded
 from ...core.column_rows import ColumnRows
-from ...core.formatting import listed
 from ...core.timestamps import minute, rfc3339
 from ..constraints import GAP_MAX
 from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, watts
@@ -52,11 +50,9 @@ class Idle(Rule):
 
         seen_idle = [b for b in long if rests(b, b.busy_hours)]
         still = [b for b in seen_idle if rests(b, b.busy_hours + dark[b])]
-        why, note = None, None  # of some of them there is no verdict
-        if faults := sorted({b.telemetry_fault for b in free if b.telemetry_fault}):
+        why = None  # of some of them there is no verdict
+        if any(b.telemetry_fault for b in free):
             why = coded("signals-contradict", "its metrics contradict each other")
-            text = "No verdict on idle GPUs of {node}: {fault}."
-            note = coded("idle-not-judged", text, node=node.node, fault=" ".join(faults))
         hours = sum(b.idle_hours for b in seen_idle if b not in still)
         if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= floor:
             why = coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time")
@@ -67,18 +63,15 @@ class Idle(Rule):
         cut = any(b.part < 1 and b.idle_hours >= 0.5 * b.part * node.span_hours for b in still)
         idle = bool(still) and (share >= MIN_SHARE or cut)
         if idle and node.evidence_hours >= floor:
-            return self._found(fleet, node, still, hours, share, (note,) if note else ())
+            return self._found(fleet, node, still, hours, share)
         if why is not None and not idle:
-            return Unjudged(why, (node,), note=note)
+            return Unjudged(why, (node,))
         if node.evidence_hours < floor:
             return Unjudged(seen_too_short(floor), (node,))
         unseen = any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free)
         return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else node
 
-    def _found(  # noqa: PLR0917
-        self, fleet: Fleet, node: NodeFacts, idle: Sequence[BareGpu], hours: float, share: float,
-        notes: tuple[CodedText, ...],
-    ) -> Found:  # fmt: skip
+    def _found(self, fleet: Fleet, node: NodeFacts, idle: Sequence[BareGpu], hours: float, share: float) -> Found:
         engine, dram, power, floor = (
             sum(values) / len(values) if (values := [v for b in idle if (v := getattr(b, name)) is not None]) else None
             for name in ("engine_mean", "dram_mean", "power_mean_watts", "idle_power_watts")
@@ -113,7 +106,7 @@ class Idle(Rule):
                 "held_by": f"No label names a workload on them; memory in use on {held} of them." if held
                 else "No workload holds them.",
             },
-            bare=tuple(idle), notes=notes,
+            bare=tuple(idle),
         )  # fmt: skip
 
 
@@ -149,24 +142,18 @@ class HeldIdle(WorkloadRule):
         long = held >= limits.value("rest_hours") * gpus
         rests = held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long)
         least, floor = min(group.nodes, key=lambda n: n.evidence_hours), limits.value("coverage_hours")
-        unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
-        where = listed(sorted({n for w in unsure for n in w.nodes}))
-        text = "No verdict on the GPUs that {workload} holds"
-        fields = {"workload": group.lead.name, "nodes": where, "because": NOT_CONFIRMED}
-        note = coded("held-idle-not-judged", f"{text} on {{nodes}}: {{because}}", **fields)
         if rests and least.evidence_hours >= floor:
-            return self._found(fleet, limits, group, left, held, share, (note,) if unsure else ())
+            return self._found(fleet, limits, group, left, held, share)
+        unsure = any(w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours for w in group.now)
         if unsure and not rests:
-            reason = coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
-            return Unjudged(reason, group.nodes, group, note=note)
+            return coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
         if least.evidence_hours < floor:
             return seen_too_short(floor)
         return None if np.isfinite(group.use.g).any() else Why.ACTIVITY_NOT_MEASURED
 
     def _found(  # noqa: PLR0917
-        self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], held: float, share: float,
-        notes: tuple[CodedText, ...],
-    ) -> Found:  # fmt: skip
+        self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], held: float, share: float
+    ) -> Found:
         verdicts = fleet.verdicts
         rows = verdicts.used(w.id for w in group.workloads)
         rows = rows.where(rows["bottleneck"] == "idle")
@@ -206,7 +193,7 @@ class HeldIdle(WorkloadRule):
             sure=group.lead.kind.confidence if group.kind == "idle" else sure,
             severity=severity_for_share(share, limits),
             gpus=sorted({gpu for w in resting for gpu in w.gpus}),
-            nodes=[n for n in group.nodes if any(n.node in w.nodes for w in resting)], notes=notes,
+            nodes=[n for n in group.nodes if any(n.node in w.nodes for w in resting)],
         )  # fmt: skip
 
 

@@ -12,14 +12,14 @@ from ....rules.policy.thresholds import WasteRule
 from ...classify.types import NodeFacts
 from ...core.advice_types import Finding
 from ...core.coded_text import CodedText, coded
-from ...core.formatting import counted, dated, listed, usd
+from ...core.formatting import counted, dated, usd
 from ...core.ids import stable_id
 from ...core.timestamps import day
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
-from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent, node_words
+from ..fleet import Fleet, Found, Outcome, Unjudged, as_percent
 from ..groups import Group
-from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric, nvlink_premium
+from ..pricing import fabric_premium, has_fabric, nvlink_premium
 from ..rule import Rule, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
 
 # What is left of the doubt where work only reads memory: recommenders train like that too.
@@ -51,7 +51,6 @@ class IdleFabric(Rule):
                 hours[name][series_of[workload]] += float(value)
         by_series = {g.series_id: g for g in fleet.groups}
         together: dict[tuple[str, ...], list[NodeFacts]] = {}
-        open_: list[Unjudged] = []
         for node in (n for n in fleet.verdicts.nodes if has_fabric(fleet.book, n)):
             there = [(by_series[s], h) for s, h in hours.get(node.node, {}).items()]
             # A replica on standby was never observed at work: it does not count.
@@ -61,12 +60,11 @@ class IdleFabric(Rule):
             least = min((self.limits(fleet, g).value("util_p995_max") for g, _ in working or there), default=-1.0)
             silent = util is not None and util <= least
             if unjudged := self._unjudged(fleet, node, there, working, silent=silent):
-                open_.append(unjudged)
+                yield unjudged
             elif silent:
                 together.setdefault(tuple(sorted(g.series_id for g, _ in working)), []).append(node)
             else:
                 yield node
-        yield from _with_notes(open_)
         for series, nodes in together.items():
             held = {s: sum(hours[n.node].get(s, 0.0) for n in nodes) for s in series}
             lead = by_series[max(series, key=lambda s: held[s])]
@@ -75,26 +73,23 @@ class IdleFabric(Rule):
     def _unjudged(
         self, fleet: Fleet, node: NodeFacts, there: _Occupants, working: _Occupants, *, silent: bool
     ) -> Unjudged | None:
-        fabric, note = node.fabric, None
+        fabric = node.fabric
         floor = max((self.limits(fleet, g).value("coverage_hours") for g, _ in there), default=0.0)
         if fabric is None:
             why = coded("fabric-not-observed", "no fabric data")
-            note = CodedText("fabrics-not-observed", f"so idle fabrics cannot be found there. {FABRIC_REMEDY}")
         elif not there:
             return None
         elif not fabric.readable:
             why = coded("counters-unreadable", "{why}", why=(fabric.reason or "Counters not readable").rstrip("."))
-            note = CodedText("fabric-not-judged", f"{why.text}.", {"because": why.code})
         elif fabric.hours < floor or fabric.util_p995 is None:
             why = seen_too_short(floor)
         elif silent and (doubt := self._doubt(fleet, working)):
             why = replace(doubt, text=f"silent, not judged: {doubt.text}")
-            note = CodedText("fabric-silent-not-judged", f"{doubt.text}.", {"because": doubt.code})
         else:
             return None
         premium = fabric_premium(fleet.book, node)
         at_stake = premium.usd_per_hour * HOURS_PER_MONTH if premium is not None else None
-        return Unjudged(why, (node,), None, at_stake, note)
+        return Unjudged(why, (node,), None, at_stake)
 
     def _doubt(self, fleet: Fleet, working: _Occupants) -> CodedText | None:
         """Why a silent fabric may be needed all the same; None: no work there needs it. Confidences averaged by hours
@@ -199,28 +194,6 @@ def _training_confidence(workload: WorkloadVerdict) -> float:
         return max(1.0 - sum(chance for trains, chance in others if not trains), 0.0)
     share = kind.confidence if kind.label in TRAINING_KINDS else 0.0
     return share + sum(chance for trains, chance in others if trains)
-
-
-def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
-    """One note for all nodes of one reason, with what is at stake where their fabrics were silent."""
-    alike: dict[CodedText | None, list[Unjudged]] = {}
-    for unjudged in open_:
-        alike.setdefault(unjudged.note, []).append(unjudged)
-    for note, same in alike.items():
-        if note is None:
-            yield from same
-            continue
-        nodes = [n for unjudged in same for n in unjudged.nodes]
-        names = [n.node for n in nodes]
-        text = f"No verdict on the fabric of {listed(names)}: {note.text}"
-        if note.code == "fabrics-not-observed":
-            text = f"No fabric data for {node_words(nodes)}, {note.text}"
-        elif note.code == "fabric-silent-not-judged":
-            text = f"The fabric of {listed(names)} was silent, and is not judged: {note.text}"
-            if at_stake := sum(unjudged.usd_per_month or 0.0 for unjudged in same):
-                text += f" At stake: {usd(at_stake)}/month."
-        yield replace(same[0], note=CodedText(note.code, text, {"nodes": ", ".join(names), **note.fields}))
-        yield from (replace(unjudged, note=None) for unjudged in same[1:])
 
 
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rented: bool) -> str:

@@ -13,7 +13,7 @@ from skuwise.benchmarks.evaluation.judged_series import judge_series, read_folde
 from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.benchmarks.fit.train_kinds import fit_rows
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.policy.thresholds import load_thresholds
+from skuwise.rules.policy.thresholds import load_levels
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -76,7 +76,7 @@ def is_right_or_abstains(verdict: WorkloadVerdict, kind: str) -> bool:
     """Training and fine-tuning differ by length and size alone."""
     if verdict.kind.label != "unknown":
         return verdict.kind.label == kind or {verdict.kind.label, kind} == {"training", "fine-tuning"}
-    return verdict.kind.confidence < load_thresholds("kinds.yaml")["abstain_below"].value
+    return verdict.kind.confidence < load_levels("kinds.yaml").abstain_below
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -87,7 +87,7 @@ def test_six_hours_make_a_modest_verdict_or_none(tmp_path: Path, kind: str) -> N
     assert is_right_or_abstains(verdict, kind)
     assert verdict.kind.confidence <= 0.95
     assert verdict.features["elapsed_hours"] == pytest.approx(6.0, abs=0.1)
-    shows_days = {"working_hours_share", "night_level", "day_before", "weekend_level"}
+    shows_days = {"working_hours_share", "day_before"}
     assert not shows_days & set(verdict.features)
     assert not any("weekend" in said.text or "day before" in said.text for said in verdict.kind.evidence)
 

@@ -20,7 +20,7 @@ from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.rules.models import Calibration, KindModel
 from skuwise.rules.policy.labels import WORKING_KINDS
-from skuwise.rules.policy.thresholds import load_thresholds
+from skuwise.rules.policy.thresholds import load_levels
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, alone, at_work
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -112,12 +112,12 @@ def test_whoever_runs_it_is_asked_for_where_no_name_says_anything() -> None:
 
 def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> None:
     features = {**without("tensor_utilization", "hbm_utilization"), "engine_active": 0.5, "resolution_seconds": 60.0}
-    unsure = judge_kind((), features, load_thresholds("kinds.yaml"), model(periodic=2.0, compute_bound=1.5))
+    unsure = judge_kind((), features, load_levels("kinds.yaml"), model(periodic=2.0, compute_bound=1.5))
     assert unsure.label == "unknown"
     settling = [reason.code for reason in unsure.evidence if reason.code.startswith("settled-by")]
     assert settling == ["settled-by-owner", "settled-by-seconds"]
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
-    sure = judge_kind(strong, features, load_thresholds("kinds.yaml"), model(periodic=2.0))
+    sure = judge_kind(strong, features, load_levels("kinds.yaml"), model(periodic=2.0))
     assert sure.label == "training" and not [reason for reason in sure.evidence if reason.code.startswith("settled-by")]
 
 

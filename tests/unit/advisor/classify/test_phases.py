@@ -115,7 +115,7 @@ NAN = float("nan")
 
 def course(
     engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: float | None = None,
-    memory_top: float | None = None, length: float = HOUR, gpu: int = 0,
+    length: float = HOUR, gpu: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """A history of one GPU, a row each `length` seconds; the highest values are the means where none are given."""
     count, level, used = len(engine), np.array(engine), np.broadcast_to(memory, len(engine))
@@ -124,7 +124,6 @@ def course(
         "gpu": np.full(count, gpu, dtype=np.intp), "ts": MONDAY + length * np.arange(1.0, count + 1),
         "interval_seconds": np.full(count, length), "observed_seconds": np.full(count, length),
         "gpu_util_mean": level, "gpu_util_p95": highest, "gpu_util_max": highest, "mem_used_bytes_mean": used,
-        "mem_used_bytes_max": used if memory_top is None else np.full(count, memory_top),
     }  # fmt: skip
 
 
@@ -142,7 +141,7 @@ NIGHTLY = [0.0, 0.95, 0.95, 0.95, 0.95] + [0.0] * 19
 PAUSE = course([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
 BLIND = course([NAN] * 24, memory=[(10 + n % 3) * GIB for n in range(24)])
 SOME_MISSING = [0.5, NAN, NAN, NAN, 0.5, 0.0]
-CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
+CALENDAR = ("working_hours_share", "day_before")
 
 
 @pytest.mark.parametrize(
@@ -150,10 +149,8 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
     [
         # It rests at night and is like itself the day before.
         ([course(DAY_OF_SERVICE * 3)],
-         {"active_share": 18 / 24, "rest_hours_max": 6, "rests_per_day": 1, "day_before": 1.0, "night_level": 0.0,
-          "working_hours_share": 6.1 / 7.6, "active_engine": sum(DAY_OF_SERVICE) / 18, "between_share": 5 / 18},
-         ["weekend_level"]),
-        ([course([0.5] * 48 + [0.1] * 120)], {"weekend_level": 0.1 / (0.5 * 48 + 0.1 * 72) * 120}, []),
+         {"active_share": 18 / 24, "rest_hours_max": 6, "rests_per_day": 1, "day_before": 1.0,
+          "working_hours_share": 6.1 / 7.6, "active_engine": sum(DAY_OF_SERVICE) / 18, "between_share": 5 / 18}, []),
         # On or off at the same hours.
         ([course(NIGHTLY * 4)],
          {"active_share": 4 / 24, "active_engine": 0.95, "active_fill": 1.0, "between_share": 0.0, "active_swing": 0.0,
@@ -169,7 +166,7 @@ CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
         ([course([0.8] * 60 + [0.0] * 30 + [0.8] * 90, length=60.0)],
          {"rest_hours_max": 0.5, "active_share": 150 / 180}, CALENDAR),
         ([course([0.5])], {"active_share": 1.0},
-         ["active_swing", "between_share", "mem_hourly_cv", "day_before", "weekend_level"]),
+         ["active_swing", "between_share", "mem_hourly_cv", "day_before"]),
         # Of several GPUs the longest rest is the median.
         ([course([0.5] * (12 - n) + [0.0] * n, gpu=gpu) for gpu, n in enumerate((1, 4, 9))], {"rest_hours_max": 4}, []),
         # Engines that are missing leave memory alone to speak, and are not at rest.
@@ -182,14 +179,8 @@ def test_what_a_course_tells(courses, figures: dict[str, float], untold: Sequenc
     assert {name: result[name] for name in figures} == pytest.approx(figures) and not set(untold) & set(result)
 
 
-def test_a_weekend_is_saturday_and_sunday() -> None:
-    assert told(course([0.0] * 120 + [0.5] * 48))["weekend_level"] > 1000
-
-
-def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_hour() -> None:
-    used = [(10 + 4 * (n % 2)) * GIB for n in range(24)]
-    result = told(course([0.5] * 24, memory=used, memory_top=16 * GIB))
-    assert result["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01) and result["mem_changes_share"] == 1.0
+def test_memory_that_breathes_changes_from_hour_to_hour() -> None:
+    result = told(course([0.5] * 24, memory=[(10 + 4 * (n % 2)) * GIB for n in range(24)]))
     assert result["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02) and told(BLIND)["mem_hourly_cv"] > 0
 
 

@@ -45,7 +45,7 @@ def test_a_counter_stuck_at_zero_is_no_kind_of_work_and_is_named() -> None:
     given = b.judged()
     (kind,) = (w.kind for w in given.workloads)
     assert (kind.label, [reason.code for reason in kind.evidence]) == ("unknown", ["zero-not-confirmed"])
-    assert [n.fields["nodes"] for n in advice_of(given).notes if n.code == "held-idle-not-judged"] == ["n1"]
+    assert [n.nodes for n in advice_of(given).not_judged if n.reason.code == "zero-not-confirmed"] == [("n1",)]
 
 
 def test_free_gpus_are_bare_and_held_ones_idle_workloads() -> None:

@@ -430,9 +430,9 @@ NO_ADDRESSES = (
     [
         ("sned", True, "Unknown setting 'report.sned'"), ("send", "maybe", "expected true or false"),
         ("smtp_password", "hunter2", "Unknown setting 'report.smtp_password'"),
-        ("smtp_host", "smtp.example.org\n", "control character"), ("smtp_host", "a b", "not a host name"),
+        ("smtp_host", "smtp.example.org\n", "control character"), ("smtp_host", "a b", "expected a host name"),
         ("smtp_username", "u", "has no password"), ("from", "g@example.org\r\nBcc: x@example.org", "control character"),
-        ("list_unsubscribe", "javascript:x", "neither mailto: nor https:"),
+        ("list_unsubscribe", "javascript:x", "expected a mailto: or https: address"),
         ("smtp_timeout", "2h", "a number of seconds <= 600"), ("mails_per_minute", 0, "a whole number >= 1"),
         *(("administrators", [text], "no mail address") for text in NO_ADDRESSES),
         *(("from", f"GPU report <{text}>", "no mail address") for text in NO_ADDRESSES),

@@ -171,8 +171,8 @@ def test_a_link_that_evidence_speaks_of_is_not_called_silent(code: str) -> None:
     says = replace(alone, kind=replace(alone.kind, evidence=(CodedText(code, "said"),)))
     quiet, advice = (advice_of(verdicts([node(fabric=None, nvlink_util_p995=0.004)], [w])) for w in (alone, says))
     assert [("idle-nvlink" in made.fired(given)) for given in (quiet, advice)] == [True, False]
-    (note,) = [n for n in advice.notes if n.code == "finding-contradicted"]
-    assert note.fields == {"rule": "idle-nvlink", "workload": alone.id, "evidence": code}
+    (case,) = [case for case in advice.not_judged if case.reason.code == "finding-contradicted"]
+    assert (case.rule, case.workloads, case.reason.fields) == ("idle-nvlink", (alone.id,), {"evidence": code})
 
 
 @pytest.mark.parametrize(("days_at_rest", "held"), [(5, True), (1, False)])
@@ -185,7 +185,7 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     rows.loc[left, "bottleneck"] = "idle"
     advice = advice_of(verdicts([node()], [job], uses=[rows], idle_hours={job.id: 120.0}))
     assert ("held-idle" in made.fired(advice)) is held
-    against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
+    against = [n.reason.fields["evidence"] for n in advice.not_judged if n.reason.code == "finding-contradicted"]
     assert against == ([] if held else ["worked-meanwhile"])
 
 
@@ -290,4 +290,4 @@ def test_a_service_leaves_no_fabric_that_was_not_observed_or_for_a_part_of_the_w
     assert not [r for r in advice.recommendations if r.counts]
     moved = made.ways(advice, "move-sku")
     assert moved and all(r.blocked_by for r in moved)
-    assert ("fabrics-not-observed" in {note.code for note in advice.notes}) == (fabric is None)
+    assert ("fabric-not-observed" in {case.reason.code for case in advice.not_judged}) == (fabric is None)
