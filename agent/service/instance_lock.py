@@ -57,7 +57,7 @@ class InstanceLock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 is_locked = False
-            except OSError:  # a file system without locks: the writer's own hand-over is what is left
+            except OSError:  # a file system without locks
                 pass
             try:
                 holder = msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
