@@ -120,16 +120,12 @@ class _Daemon:
         opening = _opening(agent, config)
         say_on_stderr(opening)
 
-        def begun() -> None:
-            supervisor.begun()
-            stack.callback(start_jobs(config, agent.node.node, agent.bursts, say_on_stderr))
-
         def is_over() -> bool:
             supervisor.attend()
             # New settings begin a new writer, and what waits in this one would be lost.
             return signals.stop or supervisor.wants_restart or (signals.reload and writer.fault is None)
 
-        writer.when_open(begun)
+        writer.when_open(lambda: stack.callback(start_jobs(config, agent.node.node, agent.bursts, say_on_stderr)))
         self.notifier.tell("READY", opening)
         began = clock.now().monotonic_seconds
         self.kept += run_loop(

@@ -99,13 +99,6 @@ class Supervisor:
         self.say(f"the {text}")
         self._event("clock", "clock-stepped", f"The {text}; times before and after it do not compare.", ts)
 
-    def begun(self) -> None:
-        """The database is open; it may replace one that a wedged agent still holds open."""
-        if (aside := self.lock.aside) is not None:
-            text = f"database was set aside as {aside.kept_as.name}: {aside.why}."
-            self.say(f"the {text}")
-            self._event("store", "wedged-database-set-aside", f"The {text}", self.clock.now().wall_seconds)
-
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
         self.note(Absence("source", subject, "*", reason, detail), ts)
 

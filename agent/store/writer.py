@@ -43,14 +43,15 @@ class Writer:
         self,
         path: Path,
         *,
-        before_opening: Callable[[], object] = lambda: None,
+        before_opening: Callable[[], SetAside | None] = lambda: None,
         hold_ticks: int = HOLD_TICKS,
         max_log_bytes: int = Limits().log_bytes,
         now: Callable[[], float] = time.time,
     ) -> None:
         """Open or create the database at `path`, now or, where its disk takes nothing, with a later tick.
-        `before_opening` is called before each attempt. Raises StoreError for a file that is not ours or cannot be
-        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait."""
+        `before_opening` is called before each attempt; it may set a database aside. Raises StoreError for a file that
+        is not ours or cannot be written for a reason that does not pass. While a reader holds more than `max_log_bytes`
+        of log, ticks wait."""
         self.path = path
         self.fault: Absence | None = None
         self.set_aside: SetAside | None = None
@@ -162,8 +163,9 @@ class Writer:
             self.close()
 
     def _open(self) -> None:
-        self._before_opening()
-        self.connection, self.set_aside = open_for_writing(self.path, self._now)
+        before = self._before_opening()
+        self.connection, aside = open_for_writing(self.path, self._now)
+        self.set_aside = aside or before
         self._file = self._identity()
         self.is_open = True
         for call in self._when_open:
