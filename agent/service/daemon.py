@@ -77,7 +77,6 @@ class _Daemon:
         self.kept = 0
         self.restarts = False
         self._left = config.duration_seconds
-        self._totals: Totals | None = None  # of the metrics page, over all reloads; None: none served yet
 
     def live(self, wanted: AgentConfig) -> bool:
         """Sample to the end, or until new settings are wanted: whether they are. Where the database of those cannot be
@@ -105,8 +104,8 @@ class _Daemon:
         agent = assemble(config, self.environ, clock.now, pause_seconds=pause_left, stopped=lambda: signals.stop)
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.allocations.close)
-        page = self._serve_metrics(stack, agent.node)
-        recorder = Recorder(writer, agent, clock.now().wall_seconds, self._totals if page else None, page)
+        totals, page = serve_metrics(config, stack, agent.node)
+        recorder = Recorder(writer, agent, clock.now().wall_seconds, totals, page)
         try:
             server = ControlServer(config.control_socket)
             stack.callback(server.close)
@@ -141,28 +140,29 @@ class _Daemon:
             self._left = max(0.0, self._left - (clock.now().monotonic_seconds - began))
         self.restarts = supervisor.wants_restart
 
-    def _serve_metrics(self, stack: contextlib.ExitStack, node: Node) -> PageServer | None:
-        config = self.config
-        if config.listen is None:
-            return None
-        from .metrics_page import make_page  # noqa: PLC0415 - most agents serve no page
-        from .page_server import PageServer  # noqa: PLC0415
-        from .totals import Totals  # noqa: PLC0415
 
-        if self._totals is None or not self._totals.go_on(node, config.interval_seconds):
-            self._totals = Totals(node, config.interval_seconds)
-        totals, most = self._totals, config.max_gap_seconds
-        page = PageServer(
-            config.listen,
-            partial(make_page, totals),
-            version=lambda: totals.ticks,
-            is_healthy=lambda: totals.seconds_since_tick() <= most,
-        )
-        page.start()
-        stack.callback(page.stop)
-        fault = page.fault
-        say_on_stderr(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{page.address}/metrics")
-        return page
+def serve_metrics(
+    config: AgentConfig, stack: contextlib.ExitStack, node: Node
+) -> tuple[Totals | None, PageServer | None]:
+    """Serve a page of running totals, until `stack` ends, where the settings ask for one."""
+    if config.listen is None:
+        return None, None
+    from .metrics_page import make_page  # noqa: PLC0415 - most agents serve no page
+    from .page_server import PageServer  # noqa: PLC0415
+    from .totals import Totals  # noqa: PLC0415
+
+    totals = Totals(node, config.interval_seconds)
+    page = PageServer(
+        config.listen,
+        partial(make_page, totals),
+        version=lambda: totals.ticks,
+        is_healthy=lambda: totals.seconds_since_tick() <= config.max_gap_seconds,
+    )
+    page.start()
+    stack.callback(page.stop)
+    fault = page.fault
+    say_on_stderr(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{page.address}/metrics")
+    return totals, page
 
 
 class Recorder:

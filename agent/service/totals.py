@@ -156,7 +156,7 @@ class HeldSeconds:
 
 
 class Totals:
-    """What was sampled since the process began. Feed it each tick once; read it under `lock`."""
+    """What was sampled since the settings were read. Feed it each tick once; read it under `lock`."""
 
     def __init__(self, node: Node, interval_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.lock = Lock()
@@ -173,22 +173,7 @@ class Totals:
         self.absences, self.uses = HeldSeconds(), HeldSeconds()
         self._monotonic = monotonic
         self._ticked_at = monotonic()
-        self._interval_seconds = interval_seconds
-
-    def go_on(self, node: Node, interval_seconds: float) -> bool:
-        """After new settings: the same totals go on, so that nothing is lost between two looks. False where this is
-        another node now: its series are others, and begin at 0."""
-        if (node.node, node.cluster) != (self.node.node, self.node.cluster):
-            return False
-        with self.lock:
-            self.node = node
-            self._ticked_at, self._interval_seconds = self._monotonic(), interval_seconds
-            # Not checked in between: no run of idleness reaches over it, and what was last seen is no longer now.
-            for device in (*self.gpus.values(), *self.ports.values(), self.host):
-                device.last_tick = -1
-            for gpu in self.gpus.values():
-                gpu.recent = self._recent(gpu.recent)
-            return True
+        self._recent_most = ceil(RHYTHM_SECONDS / interval_seconds) + 1
 
     def set_survey(self, survey: Probe) -> None:
         with self.lock:
@@ -231,7 +216,7 @@ class Totals:
             for uuid, values in tick.gpus.items():
                 totals = self.gpus.get(uuid)
                 if totals is None:
-                    totals = self.gpus[uuid] = GpuTotals(recent=self._recent(()))
+                    totals = self.gpus[uuid] = GpuTotals(recent=deque(maxlen=self._recent_most))
                 totals.add_gpu(self.ticks, tick, values, self.gpus_known.get(uuid), fabric)
             if tick.host:
                 self.host.add(self.ticks, tick, tick.host)
@@ -244,9 +229,6 @@ class Totals:
 
     def seconds_since_tick(self) -> float:
         return self._monotonic() - self._ticked_at
-
-    def _recent(self, points: Iterable[tuple[float, float | None]]) -> deque[tuple[float, float | None]]:
-        return deque(points, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
 
     def _add_fabric(self, tick: Tick) -> float | None:
         seconds, compute = tick.interval_seconds, list[float]()
