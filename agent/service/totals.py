@@ -169,7 +169,6 @@ class Totals:
         self.ports: dict[str, DeviceTotals] = {}
         self.host = DeviceTotals()
         self.events: dict[EventKey, int] = {}
-        self.stats: AgentStats | None = None
         self.absences, self.uses = HeldSeconds(), HeldSeconds()
         self._monotonic = monotonic
         self._ticked_at = monotonic()
@@ -202,7 +201,6 @@ class Totals:
 
     def add_stats(self, stats: AgentStats) -> None:
         with self.lock:
-            self.stats = stats
             self.missed_ticks += stats.missed_ticks
 
     def add_tick(self, tick: Tick) -> None:
