@@ -113,7 +113,7 @@ def other_sources(
     gap, roles, pages = config.max_gap_seconds, config.fabric_roles, PageReader(remote=config.scrape_remote)
     sources: list[Source] = [
         InfinibandSource(config.sysfs, gpus, gap, roles),
-        EthernetSource(config.sysfs, config.procfs, gap, roles),
+        EthernetSource(config.sysfs, gap, roles),
         HostSource(config.procfs, config.sysfs, gap),
         ServingSource(pages, config.serving_endpoints, config.serving_discover, locate),
     ]
