@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -59,7 +58,7 @@ def run_agent(config: AgentConfig, environ: Mapping[str, str], reload: Callable[
             daemon.notifier.tell("RELOADING")
             daemon.signals.reload = False
             try:
-                wanted = replace(reload(), duration_seconds=config.duration_seconds)
+                wanted = reload()
             except SkuwiseError as error:
                 wanted = daemon.config
                 say_on_stderr(f"the new settings are not taken: {error}")
@@ -76,7 +75,6 @@ class _Daemon:
         self.notifier = Notifier(environ)
         self.kept = 0
         self.restarts = False
-        self._left = config.duration_seconds
 
     def live(self, wanted: AgentConfig) -> bool:
         """Sample to the end, or until new settings are wanted: whether they are. Where the database of those cannot be
@@ -95,7 +93,11 @@ class _Daemon:
             reloads = self.signals.reload and not self.signals.stop and not self.restarts
             if not reloads and writer.is_open:
                 self.notifier.tell("STOPPING", "writing the last rollups")
-                roll_last(self.config.db, say_on_stderr)
+                # All that was seen, also of the periods that are not over.
+                try:
+                    RollupJob(self.config.db).run(time.time(), and_open=True)
+                except (StoreError, sqlite3.Error) as error:  # the samples stay; the next run takes up what is left
+                    say_on_stderr(f"rollups are late: {error}")
         return reloads
 
     def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: Writer) -> None:
@@ -126,18 +128,15 @@ class _Daemon:
 
         writer.when_open(lambda: stack.callback(start_jobs(config, agent.node.node, agent.bursts, say_on_stderr)))
         self.notifier.tell("READY", opening)
-        began = clock.now().monotonic_seconds
         self.kept += run_loop(
             agent.sampler,
             clock,
             recorder.keep,
             recorder.report,
-            duration_seconds=self._left,
+            duration_seconds=config.duration_seconds,
             stopped=is_over,
             stepped=supervisor.clock_stepped,
         )
-        if self._left is not None:
-            self._left = max(0.0, self._left - (clock.now().monotonic_seconds - began))
         self.restarts = supervisor.wants_restart
 
 
@@ -295,14 +294,6 @@ def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[st
             thread.join(0.3)  # they die with the process
 
     return stop
-
-
-def roll_last(db: Path, say: Callable[[str], None]) -> None:
-    """Roll up all that a stopping agent saw, also of the periods that are not over."""
-    try:
-        RollupJob(db).run(time.time(), and_open=True)
-    except (StoreError, sqlite3.Error) as error:
-        say(f"rollups are late: {error}")  # the samples stay; the next run takes up what this one left
 
 
 def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
