@@ -181,10 +181,8 @@ class Recorder:
         elif abs(ts - self._attributed_at) >= _WITHOUT_PROCESSES_SECONDS:
             self._attribution.look_at_node()
             self._attributed_at = ts
-        self._keep_absences(tick.absences, ts)
         self.node_writer.add_tick(tick)
-        # Repeated: a write may have just failed or succeeded, and a stop before the next tick would hide that.
-        self._keep_absences(tick.absences, ts)
+        self._keep_absences(tick.absences, ts)  # whether the tick could be written is among them
         for event in tick.events:
             self.node_writer.add_event(event)
         if self._totals is not None:
