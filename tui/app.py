@@ -38,7 +38,7 @@ from .state import Loaded, Look, State, WindowChoice, next_window, parse_window,
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.figures import explained
 from .widgets.frame import Answer, InputDialog, TextViewer, TopBar, Verb, decision_dialog
-from .widgets.table import ItemTable
+from .widgets.table import ItemTable, SearchTable
 
 # The pages in their order: the first comes up first, and its place in the order is a page's key.
 MENU: tuple[type[Page], ...] = (
@@ -265,7 +265,7 @@ class SkuwiseApp(App[None]):
     async def action_back(self) -> None:
         """Close a search; else stop a reading that has shown nothing; else close the top page; else go to the first."""
         page, reading = self.screen, self.state.progress is not None
-        if isinstance(page, Page) and page.close_search():
+        if any(table.forget() for table in page.query(SearchTable)):
             return
         is_top = len(self.screen_stack) == _BASE
         if reading and (is_top or (isinstance(page, Page) and page.newest(self.state) is None)):
