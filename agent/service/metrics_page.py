@@ -222,7 +222,5 @@ def _add_cost(page: Page, totals: Totals, ended: Mapping[str, int]) -> None:
     page.add("agent_missed_ticks", "Ticks that could not be taken.", totals.missed_ticks, kind="counter")
     last = totals.last_ts if totals.ticks else None
     page.add("agent_last_tick_timestamp", "When the last tick ended, Unix time.", last, "seconds")
-    left_out = totals.absences.left_out + totals.uses.left_out
-    page.add("exporter_left_out", "Absences and uses for which there is no room.", left_out)
     outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
     page.add("exporter_connections", "Connections to this page by how they ended.", outcomes, kind="counter")

@@ -27,7 +27,6 @@ MOMENTS = {pair: [f"gpu_tensor_{pair}_{ending}" for ending in _MOMENTS] for pair
 _RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
 # Devices and workloads that went away stay this long, so that their last seconds are scraped, and not for ever.
 FORGET_SECONDS = 3600.0
-MAX_HELD = 1024  # absences, and uses of GPUs by workloads: what is beyond is left out and counted
 RHYTHM_SECONDS = 60.0
 
 EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
@@ -125,7 +124,6 @@ class HeldSeconds:
     """How long each of some things held, by its labels. `since`: what holds now, and from when on."""
 
     def __init__(self) -> None:
-        self.left_out = 0
         self.since: dict[Key, float] = {}
         self._ended: dict[Key, tuple[float, float]] = {}  # key -> (seconds, when it ended), the oldest first
 
@@ -138,11 +136,9 @@ class HeldSeconds:
             self._ended.pop(key, None)
             self._ended[key] = (seconds, now)
         for key in wanted:
-            if key not in self.since and len(self.since) < MAX_HELD:
-                self.since[key] = now
-        self.left_out = len(wanted) - len(self.since)
+            self.since.setdefault(key, now)
         for key, (_, ended) in list(self._ended.items()):
-            if len(self._ended) > MAX_HELD or now - ended > FORGET_SECONDS:
+            if now - ended > FORGET_SECONDS:
                 del self._ended[key]
 
     def all(self, now: float) -> dict[Key, float]:
