@@ -36,7 +36,6 @@ _LISTED_ONCE = "Nothing to do: one piece of hardware is listed once."
 _FROM_ROOT_COMPLEX = re.compile(r"(?<=/)pci[0-9a-f]{4,8}:[0-9a-f]{2}(?:/.*)?$")
 _BUS_ID = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _NAMED_COMPUTE = re.compile(r"_ib\d+$")
-_NAMED_MANAGEMENT = re.compile(r"_an\d+$")
 
 PciPath = tuple[str, ...]
 
@@ -84,8 +83,6 @@ def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -
             return "compute", "EFA exists for the compute fabric"
         if not placed and _NAMED_COMPUTE.search(nic.device):
             return "compute", "named as an InfiniBand compute port; the PCI tree is inconclusive"
-        if not placed and _NAMED_MANAGEMENT.search(nic.device):
-            return "management", "named as accelerated networking; the PCI tree is inconclusive"
         if one_each and nic.link_layer == "InfiniBand":
             return "compute", "as many InfiniBand NICs as GPUs; the PCI tree is inconclusive"
         return "unknown", "not attached to a GPU"

@@ -249,7 +249,7 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
         (FLAT_NICS[:1], FLAT_GPUS, ["unknown"]),
         # Azure's names show where the tree does not.
         ([nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")],
-         [(f"pci000{i}:00", "g") for i in range(8)], ["compute", "management"]),
+         [(f"pci000{i}:00", "g") for i in range(8)], ["compute", "unknown"]),
     ],
 )  # fmt: skip
 def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:
