@@ -21,7 +21,7 @@ from ..rules.base.sanitize import clean
 from .cell_text import fit, line
 from .data.background_jobs import JobMessage, Jobs, Tell, settle
 from .data.loaders import Loader
-from .data.preferences import Preferences, View
+from .data.preferences import Preferences
 from .exports import KINDS, page_panels, path_of, render_export
 from .screens.base_page import Page, Wanted, WorkWanted
 from .screens.doctor import Doctor
@@ -38,7 +38,7 @@ from .state import Loaded, Look, State, WindowChoice, next_window, parse_window,
 from .themes import COLOURS, MONOCHROME, THEMES
 from .widgets.figures import explained
 from .widgets.frame import Answer, InputDialog, TextViewer, TopBar, Verb, decision_dialog
-from .widgets.table import ItemTable
+from .widgets.table import ItemTable, SearchTable
 
 # The pages in their order: the first comes up first, and its place in the order is a page's key.
 MENU: tuple[type[Page], ...] = (
@@ -83,17 +83,16 @@ class SkuwiseApp(App[None]):
         super().__init__()
         memory = memory or Preferences()
         self._loader, self._clock, self._wanted, self._warning = loader, clock, workload, warning
-        self._recalled = memory
-        self._forced_theme = monochrome  # not chosen, so that the theme remembered is kept
+        # `monochrome` is not chosen, so that the theme remembered is kept.
+        self._forced_theme, self._recalled_theme = monochrome, memory.theme
         self.sub_title = clean(loader.name)
         self.jobs = Jobs(self.post_message)
-        view = memory.views.get(loader.key, View())
-        self.state = State(window=window_of(view.window_seconds), now=clock(), progress="starting")
+        self.state = State(window=window_of(memory.window_seconds), now=clock(), progress="starting")
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = MONOCHROME.name if monochrome or memory.theme == MONOCHROME.name else COLOURS.name
         TopBar.tabs = tuple((page.NAME, page.LABEL) for page in MENU)
-        self._begin = view.page if view.page in self.SCREENS else MENU[0].NAME
+        self._begin = memory.page if memory.page in self.SCREENS else MENU[0].NAME
 
     def on_mount(self) -> None:
         self.push_screen(self._begin)
@@ -113,9 +112,8 @@ class SkuwiseApp(App[None]):
     @property
     def memory(self) -> Preferences:
         """What to remember."""
-        view = View(self.state.window.seconds, self.current_page)
-        theme = self._recalled.theme if self._forced_theme and self.theme == MONOCHROME.name else self.theme
-        return Preferences(theme, self._recalled.views).with_view(self._loader.key, view)
+        theme = self._recalled_theme if self._forced_theme else self.theme
+        return Preferences(theme, self.state.window.seconds, self.current_page)
 
     @property
     def current_page(self) -> str:
@@ -267,7 +265,7 @@ class SkuwiseApp(App[None]):
     async def action_back(self) -> None:
         """Close a search; else stop a reading that has shown nothing; else close the top page; else go to the first."""
         page, reading = self.screen, self.state.progress is not None
-        if isinstance(page, Page) and page.close_search():
+        if any(table.forget() for table in page.query(SearchTable)):
             return
         is_top = len(self.screen_stack) == _BASE
         if reading and (is_top or (isinstance(page, Page) and page.newest(self.state) is None)):

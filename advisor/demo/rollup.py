@@ -48,17 +48,13 @@ def statistics(name: str, values: Rows | None, observed: Rows) -> Columns:
     }
 
 
-def bins(ratios: Rows, observed: Rows) -> Rows:
-    """Seconds in each bin of BIN_EDGES, (r, bins); seconds whose ratio is NaN are in none."""
+def bins(ratios: Rows, observed: Rows) -> npt.NDArray[Any]:
+    """Seconds in each bin of BIN_EDGES, (r, bins), and None for rows in which nothing is known; seconds whose ratio is
+    NaN are in none."""
     ratios = ratios.astype(np.float64, copy=False)
     reach = [(ratios >= edge).sum(axis=1) for edge in (-np.inf, *BIN_EDGES[1:], np.inf)]
     reach[-1][:] = 0  # nothing lies beyond the last bin
-    return -np.diff(reach, axis=0).T * (observed / ratios.shape[1])[:, None]
-
-
-def known_bins(ratios: Rows, observed: Rows) -> npt.NDArray[Any]:
-    """`bins`, with None for rows in which nothing is known."""
-    counts = bins(ratios, observed)
+    counts = -np.diff(reach, axis=0).T * (observed / ratios.shape[1])[:, None]
     if counts.any(axis=1).all():
         return counts
     return np.fromiter((row if any(row) else None for row in counts.tolist()), dtype=object, count=len(counts))
@@ -158,9 +154,9 @@ def gpu_columns(
     columns["throttled_fraction"] = np.where(np.isnan(reasons[:, 0]), np.nan, slowed.mean(axis=1))
     if period == "hour":
         for name in BINNED & values.keys():
-            columns[f"{name}_bins"] = known_bins(values[name], observed)
+            columns[f"{name}_bins"] = bins(values[name], observed)
         columns["mem_used_bins"] = bins(values["mem_used_bytes"] / np.reshape(mem_total_bytes, (-1, 1)), observed)
-        columns["power_bins"] = known_bins(values["power_watts"] / power_limit_watts, observed)
+        columns["power_bins"] = bins(values["power_watts"] / power_limit_watts, observed)
         if nvlink is not None:
             columns["nvlink_bins"] = bins(nvlink / nvlink_bytes_per_second, observed)
     return columns

@@ -29,9 +29,6 @@ class SystemClock:
     def cpu_seconds(self) -> float:
         return time.process_time()
 
-    def suspended_seconds(self) -> float:
-        return boot_seconds() - time.clock_gettime(time.CLOCK_MONOTONIC)
-
     def wake(self) -> None:
         """End a wait early, also from a signal handler or another thread."""
         self._woken.put(None)

@@ -37,7 +37,7 @@ class Allocations:
     kubelet: PodResources
     cgroups: Path
     drained_marker: Path
-    kubernetes: KubernetesFiles | None = None
+    kubernetes: KubernetesFiles
     facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
     gpus: Sequence[Gpu] = field(default=(), init=False)
     _pods: dict[DeviceClaim, Origin] = field(default_factory=dict, init=False)  # as they were last matched
@@ -45,8 +45,7 @@ class Allocations:
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> SchedulerState:
         """Claims of every scheduler, why there are none, and whether the node is drained. `seen`: origins of running
         processes and their GPUs; None: not checked, and what ended meanwhile is reported at the next call."""
-        if self.kubernetes is not None:
-            self.facts = self.kubernetes.read()
+        self.facts = self.kubernetes.read()
         devices = Devices(self.gpus, self.facts.slices)
         by_job = {origin.key: gpus for origin, gpus in (seen or {}).items() if origin.scheduler == "slurm"}
         slurm, kubelet = self.slurm.read(devices, None if seen is None else by_job), self.kubelet.read(devices)
@@ -96,8 +95,7 @@ class Allocations:
     def close(self) -> None:
         """End the child processes that ask the kubelet and read files."""
         self.kubelet.close()
-        if self.kubernetes is not None:
-            self.kubernetes.close()
+        self.kubernetes.close()
 
 
 def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:

@@ -18,7 +18,7 @@ from ..model import FabricPort, Gpu, Node
 from .processes import read_bytes
 
 LABELS_FILE = "skuwise/node-labels"
-_SKU_LABELS = ("skuwise.io/node-sku", "SKUWISE_NODE_SKU")
+_SKU_LABELS = ("skuwise.io/node-sku",)
 TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
@@ -65,8 +65,7 @@ def identify(
     if config.node_sku:
         sku, source = clean_text(config.node_sku), "config"
     else:
-        named = {name: clean_text(environ.get(name, "")) for name in _SKU_LABELS[1:]}
-        sku, source = sku_by_signs(dmi, named | labels, () if unread_gpus else gpus, ports, node_skus)
+        sku, source = sku_by_signs(dmi, labels, () if unread_gpus else gpus, ports, node_skus)
     node_sku = next((s for s in node_skus if s.name == sku), None)
     names = (environ.get("NODE_NAME", ""), config.node, read_bytes(config.procfs / "sys/kernel/hostname"))
     return Node(

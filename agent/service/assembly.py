@@ -55,7 +55,7 @@ def assemble(
     """Open what can be opened. Never raises for missing hardware: that is what absences are for. With `pause_seconds`
     the driver is left alone for that long. `stopped`: see `DriverThread`."""
     nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds)
-    driver = DriverThread(nvidia, sysfs=config.sysfs, stopped=stopped)
+    driver = DriverThread(nvidia, stopped=stopped)
     if pause_seconds > 0:
         driver.pause(now(), pause_seconds)
     else:
@@ -113,7 +113,7 @@ def other_sources(
     gap, roles, pages = config.max_gap_seconds, config.fabric_roles, PageReader(remote=config.scrape_remote)
     sources: list[Source] = [
         InfinibandSource(config.sysfs, gpus, gap, roles),
-        EthernetSource(config.sysfs, config.procfs, gap, roles),
+        EthernetSource(config.sysfs, gap, roles),
         HostSource(config.procfs, config.sysfs, gap),
         ServingSource(pages, config.serving_endpoints, config.serving_discover, locate),
     ]

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -49,19 +48,17 @@ _WITHOUT_PROCESSES_SECONDS = 15.0
 
 def run_agent(config: AgentConfig, environ: Mapping[str, str], reload: Callable[[], AgentConfig]) -> tuple[int, bool]:
     """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes. Returns the ticks kept, and
-    whether the agent is to be started again. SIGHUP asks `reload` for new settings; those that are wrong, or whose
-    database cannot be opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database
-    cannot be opened at the start for a reason that does not pass, or the last ticks could not be written."""
+    whether the agent is to be started again. SIGHUP asks `reload` for new settings; those that are wrong are refused in
+    a sentence and the old ones stay. Raises `StoreError` where the database cannot be opened for a reason that does not
+    pass, or the last ticks could not be written."""
     daemon = _Daemon(config, environ)
-    wanted = config
     with contextlib.closing(daemon.signals):
-        while daemon.live(wanted):
+        while daemon.live():
             daemon.notifier.tell("RELOADING")
             daemon.signals.reload = False
             try:
-                wanted = replace(reload(), duration_seconds=config.duration_seconds)
+                daemon.config = reload()
             except SkuwiseError as error:
-                wanted = daemon.config
                 say_on_stderr(f"the new settings are not taken: {error}")
     return daemon.kept, daemon.restarts and not daemon.signals.stop
 
@@ -76,27 +73,21 @@ class _Daemon:
         self.notifier = Notifier(environ)
         self.kept = 0
         self.restarts = False
-        self._left = config.duration_seconds
-        self._totals: Totals | None = None  # of the metrics page, over all reloads; None: none served yet
 
-    def live(self, wanted: AgentConfig) -> bool:
-        """Sample to the end, or until new settings are wanted: whether they are. Where the database of those cannot be
-        opened, the ones before stay."""
-        try:
-            lock, writer = _opened(wanted)
-            self.config = wanted
-        except StoreError as error:
-            if wanted is self.config:
-                raise
-            say_on_stderr(f"the new settings are not taken: {error}")
-            lock, writer = _opened(self.config)
-        with contextlib.closing(lock):
-            with writer, contextlib.ExitStack() as stack:
+    def live(self) -> bool:
+        """Sample to the end, or until new settings are wanted: whether they are."""
+        db, most = self.config.db, self.config.limits.log_bytes
+        with contextlib.closing(InstanceLock(db)) as lock:
+            with Writer(db, before_opening=lock.take, max_log_bytes=most) as writer, contextlib.ExitStack() as stack:
                 self._sample(stack, lock, writer)
             reloads = self.signals.reload and not self.signals.stop and not self.restarts
             if not reloads and writer.is_open:
                 self.notifier.tell("STOPPING", "writing the last rollups")
-                roll_last(self.config.db, say_on_stderr)
+                # All that was seen, also of the periods that are not over.
+                try:
+                    RollupJob(db).run(time.time(), and_open=True)
+                except (StoreError, sqlite3.Error) as error:  # the samples stay; the next run takes up what is left
+                    say_on_stderr(f"rollups are late: {error}")
         return reloads
 
     def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: Writer) -> None:
@@ -105,8 +96,8 @@ class _Daemon:
         agent = assemble(config, self.environ, clock.now, pause_seconds=pause_left, stopped=lambda: signals.stop)
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.allocations.close)
-        page = self._serve_metrics(stack, agent.node)
-        recorder = Recorder(writer, agent, clock.now().wall_seconds, self._totals if page else None, page)
+        totals, page = serve_metrics(config, stack, agent.node)
+        recorder = Recorder(writer, agent, clock.now().wall_seconds, totals, page)
         try:
             server = ControlServer(config.control_socket)
             stack.callback(server.close)
@@ -120,53 +111,47 @@ class _Daemon:
         opening = _opening(agent, config)
         say_on_stderr(opening)
 
-        def begun() -> None:
-            supervisor.begun()
-            stack.callback(start_jobs(config, agent.node.node, agent.bursts, say_on_stderr))
-
         def is_over() -> bool:
             supervisor.attend()
             # New settings begin a new writer, and what waits in this one would be lost.
             return signals.stop or supervisor.wants_restart or (signals.reload and writer.fault is None)
 
-        writer.when_open(begun)
+        writer.when_open(lambda: stack.callback(start_jobs(config, agent.node.node, agent.bursts, say_on_stderr)))
         self.notifier.tell("READY", opening)
-        began = clock.now().monotonic_seconds
         self.kept += run_loop(
             agent.sampler,
             clock,
             recorder.keep,
             recorder.report,
-            duration_seconds=self._left,
+            duration_seconds=config.duration_seconds,
             stopped=is_over,
             stepped=supervisor.clock_stepped,
         )
-        if self._left is not None:
-            self._left = max(0.0, self._left - (clock.now().monotonic_seconds - began))
         self.restarts = supervisor.wants_restart
 
-    def _serve_metrics(self, stack: contextlib.ExitStack, node: Node) -> PageServer | None:
-        config = self.config
-        if config.listen is None:
-            return None
-        from .metrics_page import make_page  # noqa: PLC0415 - most agents serve no page
-        from .page_server import PageServer  # noqa: PLC0415
-        from .totals import Totals  # noqa: PLC0415
 
-        if self._totals is None or not self._totals.go_on(node, config.interval_seconds):
-            self._totals = Totals(node, config.interval_seconds)
-        totals, most = self._totals, config.max_gap_seconds
-        page = PageServer(
-            config.listen,
-            partial(make_page, totals),
-            version=lambda: totals.ticks,
-            is_healthy=lambda: totals.seconds_since_tick() <= most,
-        )
-        page.start()
-        stack.callback(page.stop)
-        fault = page.fault
-        say_on_stderr(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{page.address}/metrics")
-        return page
+def serve_metrics(
+    config: AgentConfig, stack: contextlib.ExitStack, node: Node
+) -> tuple[Totals | None, PageServer | None]:
+    """Serve a page of running totals, until `stack` ends, where the settings ask for one."""
+    if config.listen is None:
+        return None, None
+    from .metrics_page import make_page  # noqa: PLC0415 - most agents serve no page
+    from .page_server import PageServer  # noqa: PLC0415
+    from .totals import Totals  # noqa: PLC0415
+
+    totals = Totals(node, config.interval_seconds)
+    page = PageServer(
+        config.listen,
+        partial(make_page, totals),
+        version=lambda: totals.ticks,
+        is_healthy=lambda: totals.seconds_since_tick() <= config.max_gap_seconds,
+    )
+    page.start()
+    stack.callback(page.stop)
+    fault = page.fault
+    say_on_stderr(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{page.address}/metrics")
+    return totals, page
 
 
 class Recorder:
@@ -196,10 +181,8 @@ class Recorder:
         elif abs(ts - self._attributed_at) >= _WITHOUT_PROCESSES_SECONDS:
             self._attribution.look_at_node()
             self._attributed_at = ts
-        self._keep_absences(tick.absences, ts)
         self.node_writer.add_tick(tick)
-        # Repeated: a write may have just failed or succeeded, and a stop before the next tick would hide that.
-        self._keep_absences(tick.absences, ts)
+        self._keep_absences(tick.absences, ts)  # whether the tick could be written is among them
         for event in tick.events:
             self.node_writer.add_event(event)
         if self._totals is not None:
@@ -299,23 +282,6 @@ def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[st
             thread.join(0.3)  # they die with the process
 
     return stop
-
-
-def roll_last(db: Path, say: Callable[[str], None]) -> None:
-    """Roll up all that a stopping agent saw, also of the periods that are not over."""
-    try:
-        RollupJob(db).run(time.time(), and_open=True)
-    except (StoreError, sqlite3.Error) as error:
-        say(f"rollups are late: {error}")  # the samples stay; the next run takes up what this one left
-
-
-def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
-    lock = InstanceLock(config.db)
-    try:
-        return lock, Writer(config.db, before_opening=lock.take, max_log_bytes=config.limits.log_bytes)
-    except StoreError:
-        lock.close()
-        raise
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:

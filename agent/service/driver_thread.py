@@ -5,12 +5,10 @@ which the loop waits until a deadline. While one of the loop's jobs is outstandi
 and no one asks again: one stuck thread is all that a wedged driver gets.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from queue import SimpleQueue
 
 from ..model import Gpu, Instant, Probe, Reading, Tick
@@ -59,20 +57,18 @@ class DriverThread:
     close_seconds = 1.5  # a wait for events, which ends first, lasts a second
     retry_seconds = 60.0  # a driver that comes up late, or was changed, is seen within this
 
-    def __init__(self, driver: NvidiaDriver, *, sysfs: Path, stopped: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, driver: NvidiaDriver, *, stopped: Callable[[], bool] = lambda: False) -> None:
         self.driver = driver
         self.wants_probe = False
         self.paused_until: float | None = None
         self._inner = Sampler(driver.sources, driver.interval_seconds, driver.max_gap_seconds)
-        self._version_file = sysfs / "module/nvidia/version"
         self._stopped = stopped
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._job: Job | None = None  # the loop's, which is outstanding
         self._is_reading = False  # whether that is this tick's
         self._stale = False  # an answer came too late: what is read next has no sound start to count from
-        self._retry_at = self._look_at = 0.0
+        self._retry_at = 0.0
         self._probe: Probe = Probe()
-        self._changed: str | None = None  # the driver's version now, where it is not the one that was opened
         threading.Thread(target=self._work, name=self.name, daemon=True).start()  # dies with the process, stuck or not
 
     def open(self, instant: Instant) -> None:
@@ -146,9 +142,8 @@ class DriverThread:
         fault, hung = self.fault, self.hung_seconds
         if fault is PAUSED:
             return None
-        if self._changed is not None or (fault is not None and fault.reason == DRIVER_MISMATCH):
-            versions = f"{self.driver.version} before, {self._changed or 'another'} now"
-            return f"The NVIDIA driver was changed under the agent ({versions})."
+        if fault is not None and fault.reason == DRIVER_MISMATCH:
+            return fault.detail
         return f"The NVIDIA driver has not answered for {hung:.0f} s." if hung >= after_seconds else None
 
     def _start(self, instant: Instant) -> Job:
@@ -205,12 +200,6 @@ class DriverThread:
             return fault  # opening takes time: the first reading is the next tick's
         if self._inner.wants_probe:
             self._look(instant)
-        if now >= self._look_at:
-            self._look_at = now + self.retry_seconds
-            # Where the kernel's module is another than the one whose library we hold, only a new process can read it.
-            with contextlib.suppress(OSError):
-                version = self._version_file.read_text(encoding="ascii", errors="replace").strip()[:64]
-                self._changed = version if version and self.driver.version not in (None, version) else None
         sampled = self._inner.sample(instant)
         if self.driver.fault is not None:
             self._retry_at = now + self.retry_seconds

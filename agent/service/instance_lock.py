@@ -33,20 +33,20 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class InstanceLock:
-    """The right to write one database, once `take` got it, and what outlives a restart (`memory`). `aside`: the
-    database of a wedged agent that was set aside. Until the lock is held, the memory has the time it began as that of
-    the last restart, so that the agent does not end by itself within the hour."""
+    """The right to write one database, once `take` got it, and what outlives a restart (`memory`). Until the
+    lock is held, the memory has the time it began as that of the last restart, so that the agent does not end by itself
+    within the hour."""
 
     def __init__(self, database: Path, *, procfs: Path = Path("/proc"), now: Callable[[], float] = time.time) -> None:
-        self.aside: SetAside | None = None
+        self._aside: SetAside | None = None
         self.memory = Holder(restarted_at=now())
         self.database, self._procfs, self._now = database, procfs, now
         self._path = database.with_name(database.name + ".lock")
         self._descriptor = -1
 
-    def take(self) -> None:
-        """Lock the database, where that is not done. Raises StoreError where another agent holds it, or it cannot
-        be."""
+    def take(self) -> SetAside | None:
+        """Lock the database, where that is not done. Returns that of a wedged agent which was set aside. Raises
+        StoreError where another agent holds it, or it cannot be."""
         while self._descriptor < 0:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
@@ -57,7 +57,7 @@ class InstanceLock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 is_locked = False
-            except OSError:  # a file system without locks: the writer's own hand-over is what is left
+            except OSError:  # a file system without locks
                 pass
             try:
                 holder = msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
@@ -68,10 +68,11 @@ class InstanceLock:
                 self._descriptor = descriptor
                 until = self.memory.paused_until or holder.paused_until
                 self.remember(pid=os.getpid(), restarted_at=holder.restarted_at, paused_until=until)
-                return
+                break
             os.close(descriptor)
             if is_named:
                 self._pass_over(holder)
+        return self._aside
 
     def close(self) -> None:
         """Release the lock. The file stays: removing it would let two agents lock two files of one name. Idempotent."""
@@ -101,7 +102,7 @@ class InstanceLock:
             self._path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, pid=0)))
         if self.database.exists():
             why = f"the agent that wrote it (PID {holder.pid}) hangs in the driver and cannot end"
-            self.aside = set_database_aside(self.database, why, "wedged", self._now())
+            self._aside = set_database_aside(self.database, why, "wedged", self._now())
 
 
 def is_wedged(procfs: Path, pid: int) -> bool:

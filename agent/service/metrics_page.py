@@ -214,7 +214,7 @@ def _add_work(page: Page, totals: Totals) -> None:
 
 
 def _add_cost(page: Page, totals: Totals, ended: Mapping[str, int]) -> None:
-    children, stats = resource.getrusage(resource.RUSAGE_CHILDREN), totals.stats
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = children.ru_utime + children.ru_stime
     page.add("agent_children_cpu", "CPU time of the agent's ended child processes.", used, "seconds", kind="counter")
     page.add("agent_ticks", "Ticks kept.", totals.ticks, kind="counter")
@@ -222,10 +222,5 @@ def _add_cost(page: Page, totals: Totals, ended: Mapping[str, int]) -> None:
     page.add("agent_missed_ticks", "Ticks that could not be taken.", totals.missed_ticks, kind="counter")
     last = totals.last_ts if totals.ticks else None
     page.add("agent_last_tick_timestamp", "When the last tick ended, Unix time.", last, "seconds")
-    longest, latest = getattr(stats, "tick_seconds", None), getattr(stats, "late_seconds", None)
-    page.add("agent_longest_tick", "Longest tick of the last reported minute.", longest, "seconds")
-    page.add("agent_latest_tick", "How late ticks were at most in that minute.", latest, "seconds")
-    left_out = totals.absences.left_out + totals.uses.left_out
-    page.add("exporter_left_out", "Absences and uses for which there is no room.", left_out)
     outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
     page.add("exporter_connections", "Connections to this page by how they ended.", outcomes, kind="counter")

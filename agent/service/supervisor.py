@@ -1,5 +1,5 @@
 """What the loop looks after between ticks: systemd's watchdog, requests, a hung or changed driver, a disk that takes
-nothing, a machine that slept."""
+nothing."""
 
 import contextlib
 import math
@@ -19,7 +19,6 @@ from .instance_lock import InstanceLock
 MAX_PAUSE_SECONDS = 3600.0  # a forgotten pause ends within the hour
 RESTART_AFTER_SECONDS = 60.0  # a driver that is reset answers again within this; one that is wedged does not
 RESTART_EVERY_SECONDS = 3600.0
-_SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
 _FEED_SHARE = 0.25  # of the watchdog's time; systemd asks for half of it at least
 
 
@@ -74,7 +73,6 @@ class Supervisor:
     _refused_restart: bool = False
 
     def __post_init__(self) -> None:
-        self._slept = self.clock.suspended_seconds()
         self._paused = self.driver.paused_until is not None
 
     def attend(self) -> None:
@@ -88,23 +86,12 @@ class Supervisor:
             self.say("the pause is over: taking up the GPUs again")
         self._tell()
         self._look_at_driver(now.wall_seconds)
-        before, self._slept = self._slept, self.clock.suspended_seconds()
-        if (slept := self._slept - before) >= _SLEPT_SECONDS:
-            text = f"The machine was suspended for {slept:.0f} s; nothing was read."
-            self._event("clock", "suspended", text, now.wall_seconds)
 
     def clock_stepped(self, step: float, ts: float) -> None:
         """The wall clock was set by `step` seconds; `ts` is the time after it."""
         text = f"wall clock was set {'forward' if step > 0 else 'back'} by {abs(step):.3f} s"
         self.say(f"the {text}")
         self._event("clock", "clock-stepped", f"The {text}; times before and after it do not compare.", ts)
-
-    def begun(self) -> None:
-        """The database is open; it may replace one that a wedged agent still holds open."""
-        if (aside := self.lock.aside) is not None:
-            text = f"database was set aside as {aside.kept_as.name}: {aside.why}."
-            self.say(f"the {text}")
-            self._event("store", "wedged-database-set-aside", f"The {text}", self.clock.now().wall_seconds)
 
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
         self.note(Absence("source", subject, "*", reason, detail), ts)

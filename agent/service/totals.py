@@ -27,7 +27,6 @@ MOMENTS = {pair: [f"gpu_tensor_{pair}_{ending}" for ending in _MOMENTS] for pair
 _RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
 # Devices and workloads that went away stay this long, so that their last seconds are scraped, and not for ever.
 FORGET_SECONDS = 3600.0
-MAX_HELD = 1024  # absences, and uses of GPUs by workloads: what is beyond is left out and counted
 RHYTHM_SECONDS = 60.0
 
 EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
@@ -125,7 +124,6 @@ class HeldSeconds:
     """How long each of some things held, by its labels. `since`: what holds now, and from when on."""
 
     def __init__(self) -> None:
-        self.left_out = 0
         self.since: dict[Key, float] = {}
         self._ended: dict[Key, tuple[float, float]] = {}  # key -> (seconds, when it ended), the oldest first
 
@@ -138,11 +136,9 @@ class HeldSeconds:
             self._ended.pop(key, None)
             self._ended[key] = (seconds, now)
         for key in wanted:
-            if key not in self.since and len(self.since) < MAX_HELD:
-                self.since[key] = now
-        self.left_out = len(wanted) - len(self.since)
+            self.since.setdefault(key, now)
         for key, (_, ended) in list(self._ended.items()):
-            if len(self._ended) > MAX_HELD or now - ended > FORGET_SECONDS:
+            if now - ended > FORGET_SECONDS:
                 del self._ended[key]
 
     def all(self, now: float) -> dict[Key, float]:
@@ -156,7 +152,7 @@ class HeldSeconds:
 
 
 class Totals:
-    """What was sampled since the process began. Feed it each tick once; read it under `lock`."""
+    """What was sampled since the settings were read. Feed it each tick once; read it under `lock`."""
 
     def __init__(self, node: Node, interval_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.lock = Lock()
@@ -169,26 +165,10 @@ class Totals:
         self.ports: dict[str, DeviceTotals] = {}
         self.host = DeviceTotals()
         self.events: dict[EventKey, int] = {}
-        self.stats: AgentStats | None = None
         self.absences, self.uses = HeldSeconds(), HeldSeconds()
         self._monotonic = monotonic
         self._ticked_at = monotonic()
-        self._interval_seconds = interval_seconds
-
-    def go_on(self, node: Node, interval_seconds: float) -> bool:
-        """After new settings: the same totals go on, so that nothing is lost between two looks. False where this is
-        another node now: its series are others, and begin at 0."""
-        if (node.node, node.cluster) != (self.node.node, self.node.cluster):
-            return False
-        with self.lock:
-            self.node = node
-            self._ticked_at, self._interval_seconds = self._monotonic(), interval_seconds
-            # Not checked in between: no run of idleness reaches over it, and what was last seen is no longer now.
-            for device in (*self.gpus.values(), *self.ports.values(), self.host):
-                device.last_tick = -1
-            for gpu in self.gpus.values():
-                gpu.recent = self._recent(gpu.recent)
-            return True
+        self._recent_most = ceil(RHYTHM_SECONDS / interval_seconds) + 1
 
     def set_survey(self, survey: Probe) -> None:
         with self.lock:
@@ -217,7 +197,6 @@ class Totals:
 
     def add_stats(self, stats: AgentStats) -> None:
         with self.lock:
-            self.stats = stats
             self.missed_ticks += stats.missed_ticks
 
     def add_tick(self, tick: Tick) -> None:
@@ -231,7 +210,7 @@ class Totals:
             for uuid, values in tick.gpus.items():
                 totals = self.gpus.get(uuid)
                 if totals is None:
-                    totals = self.gpus[uuid] = GpuTotals(recent=self._recent(()))
+                    totals = self.gpus[uuid] = GpuTotals(recent=deque(maxlen=self._recent_most))
                 totals.add_gpu(self.ticks, tick, values, self.gpus_known.get(uuid), fabric)
             if tick.host:
                 self.host.add(self.ticks, tick, tick.host)
@@ -244,9 +223,6 @@ class Totals:
 
     def seconds_since_tick(self) -> float:
         return self._monotonic() - self._ticked_at
-
-    def _recent(self, points: Iterable[tuple[float, float | None]]) -> deque[tuple[float, float | None]]:
-        return deque(points, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
 
     def _add_fabric(self, tick: Tick) -> float | None:
         seconds, compute = tick.interval_seconds, list[float]()

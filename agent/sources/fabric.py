@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from ..base.safe_text import clean_text
 from ..model import Capability, Gpu, LinkLayer, Role
-from .base import Fault, names_in, read_file
-from .ports import DEVICE_NAME, RX, TX, WAIT, Families, Port, PortSource, Roles, attribute_text
+from .base import Fault, names_in
+from .ports import RX, TX, WAIT, Families, Port, PortSource, Roles, attribute_text
 
 _IB: Families = {TX: [["port_xmit_data"]], RX: [["port_rcv_data"]], WAIT: [["port_xmit_wait"]]}
 # drivers/infiniband/hw/efa/efa_verbs.c (names). Whether tx_bytes holds RDMA too is not documented, so the greater
@@ -36,7 +36,6 @@ _LISTED_ONCE = "Nothing to do: one piece of hardware is listed once."
 _FROM_ROOT_COMPLEX = re.compile(r"(?<=/)pci[0-9a-f]{4,8}:[0-9a-f]{2}(?:/.*)?$")
 _BUS_ID = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _NAMED_COMPUTE = re.compile(r"_ib\d+$")
-_NAMED_MANAGEMENT = re.compile(r"_an\d+$")
 
 PciPath = tuple[str, ...]
 
@@ -84,8 +83,6 @@ def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -
             return "compute", "EFA exists for the compute fabric"
         if not placed and _NAMED_COMPUTE.search(nic.device):
             return "compute", "named as an InfiniBand compute port; the PCI tree is inconclusive"
-        if not placed and _NAMED_MANAGEMENT.search(nic.device):
-            return "management", "named as accelerated networking; the PCI tree is inconclusive"
         if one_each and nic.link_layer == "InfiniBand":
             return "compute", "as many InfiniBand NICs as GPUs; the PCI tree is inconclusive"
         return "unknown", "not attached to a GPU"
@@ -146,12 +143,10 @@ class InfinibandSource(PortSource):
 class EthernetSource(PortSource):
     name = "ethernet"
 
-    def __init__(self, sysfs: Path, procfs: Path, max_gap_seconds: float, roles: Roles | None = None) -> None:
+    def __init__(self, sysfs: Path, max_gap_seconds: float, roles: Roles | None = None) -> None:
         super().__init__(sysfs / "class/net", max_gap_seconds, roles)
-        self._procfs = procfs
 
     def _find_ports(self) -> tuple[list[Port], list[Capability]]:
-        managed = self._default_route()
         ports: list[Port] = []
         left_out: list[Capability] = []
         for name in sorted(filter(self._is_port, self._listing)):
@@ -163,8 +158,6 @@ class EthernetSource(PortSource):
                 left_out.append(Capability(self.name, "fabric", port.key, "*", str(home), absence))
                 continue
             port.add_counters(home / "statistics", _COUNTERS, self._max_gap)
-            if name in managed:
-                port.role, port.basis = "management", "carries the default route"
             ports.append(port)
         return ports, left_out
 
@@ -176,17 +169,3 @@ class EthernetSource(PortSource):
         # one moves; a bond or a bridge is not one.
         others = ("wireless", "phy80211", "device/physfn", "master/device")
         return not any((home / name).exists() for name in others)
-
-    def _default_route(self) -> frozenset[str]:
-        # Of process 1 first: in a pod, /proc/net shows the pod's own network.
-        routes = read_file(self._procfs / "1/net/route") or read_file(self._procfs / "net/route") or b""
-        edges: set[str] = set()
-        for fields in map(str.split, routes.decode("ascii", "replace").splitlines()[1:]):
-            if len(fields) >= 8 and fields[1] == fields[7] == "00000000" and DEVICE_NAME.fullmatch(fields[0]):
-                edges.add(fields[0])
-        edge = set(edges)
-        while edge:
-            beneath = {lower for name in edge for lower in names_in(self._class / name) if lower.startswith("lower_")}
-            edge = {lower.removeprefix("lower_") for lower in beneath} - edges
-            edges |= edge
-        return frozenset(edges)

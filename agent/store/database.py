@@ -108,11 +108,10 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
     return SetAside(kept, why, f"{label.partition('-')[0]}-database-set-aside", remedy)
 
 
-def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
-    """Open or create a database, and note who holds the right to write it: `token`. A foreign file is refused,
-    untouched. One of another version, or that is damaged, is set aside and a new one begun; what an older one lacks is
-    added. Returns the connection (autocommit mode) and what was set aside. Raises StoreError, a PassingError where that
-    may pass."""
+def open_for_writing(path: Path, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
+    """Open or create a database. A foreign file is refused, untouched. One of another version, or that is damaged, is
+    set aside and a new one begun; what an older one lacks is added. Returns the connection (autocommit mode) and what
+    was set aside. Raises StoreError, a PassingError where that may pass."""
     try:
         aside = _set_aside_unusable(path, now)
         if not path.exists() or path.stat().st_size == 0:
@@ -126,7 +125,6 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
                 connection.execute("DROP VIEW IF EXISTS serving_samples")
                 connection.execute(view)
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (token,))
         return connection, aside
     except (OSError, sqlite3.Error) as error:
         raise disk_error(path, error) from error

@@ -21,9 +21,6 @@ from .codec import Cell, RollupTable
 
 # What the driver says again within a minute is one row: a broken GPU repeats itself many times a second.
 _AGAIN_SECONDS = 60.0
-# And no more rows than this begin in an hour, whatever happens; what comes then is counted in a row that is there.
-MOST_ROWS_AN_HOUR = 60
-_REST = Event(0.0, None, "other", None, "more events than are kept one by one")
 
 _SEEN_SECONDS = 20.0  # a use goes on that was seen less than two scans ago
 _ROLLUP_BATCH = 5000
@@ -189,20 +186,16 @@ class NodeWriter:
 
     @_waits
     def add_event(self, event: Event) -> None:
-        """Keep what the driver reported unasked: each on its own while they are few, counted in a storm."""
-        columns, hour = ", ".join(codec.TABLES["event"]), event.ts // 3600
-        sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
-        recent = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
-        full = sum(event.ts // 3600 == hour for _, event in recent) >= MOST_ROWS_AN_HOUR
-        counting = {  # the newest of each
-            old.key: (number, old)
-            for number, old in reversed(recent)
-            if 0 <= event.ts - old.last_ts < _AGAIN_SECONDS or (full and old.ts // 3600 == hour)
-        }
-        if full and event.key not in counting:
-            event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
-        number, before = counting.get(event.key) or (self._next_id("event"), None)
-        if before is not None:
+        """Keep what the driver reported unasked; the same again within a minute is counted."""
+        columns, (gpu_uuid, kind, code) = ", ".join(codec.TABLES["event"]), event.key
+        recent = self._run(
+            f"SELECT {columns} FROM event WHERE node_id = ? AND gpu_uuid IS ? AND kind = ? AND code IS ?"  # noqa: S608
+            " AND last_ts > ? AND last_ts <= ? ORDER BY id DESC LIMIT 1",
+            self._number, gpu_uuid, kind, code, event.ts - _AGAIN_SECONDS, event.ts,
+        )  # fmt: skip
+        number = recent[0][0] if recent else self._next_id("event")
+        if recent:
+            before = Event(*recent[0][2:])
             last = max(before.last_ts, event.last_ts)
             event = dataclasses.replace(before, count=before.count + event.count, last_ts=last)
         self._put("event", (number, self._number, *codec.kept(event)))

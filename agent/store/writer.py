@@ -4,7 +4,6 @@ Rows get their ids in the transaction that writes, so it makes no difference whe
 transaction that fails leaves nothing behind.
 """
 
-import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
@@ -35,8 +34,7 @@ class Writer:
 
     Where the disk takes nothing, at the start too, `fault` says why (``disk-full``, ``store-busy``, ...; None: all is
     well), and statements wait: up to `hold_ticks` ticks, of which the oldest are then dropped (`lost_ticks`), and an
-    absence names the gap. A killed process loses a second of statements at most. The last to open writes: an earlier
-    writer of the same file stops at its next commit.
+    absence names the gap. A killed process loses a second of statements at most.
     """
 
     connection: sqlite3.Connection  # once the file is open
@@ -45,14 +43,15 @@ class Writer:
         self,
         path: Path,
         *,
-        before_opening: Callable[[], object] = lambda: None,
+        before_opening: Callable[[], SetAside | None] = lambda: None,
         hold_ticks: int = HOLD_TICKS,
         max_log_bytes: int = Limits().log_bytes,
         now: Callable[[], float] = time.time,
     ) -> None:
         """Open or create the database at `path`, now or, where its disk takes nothing, with a later tick.
-        `before_opening` is called before each attempt. Raises StoreError for a file that is not ours or cannot be
-        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait."""
+        `before_opening` is called before each attempt; it may set a database aside. Raises StoreError for a file that
+        is not ours or cannot be written for a reason that does not pass. While a reader holds more than `max_log_bytes`
+        of log, ticks wait."""
         self.path = path
         self.fault: Absence | None = None
         self.set_aside: SetAside | None = None
@@ -60,7 +59,6 @@ class Writer:
         self.lost_ticks = 0
         self._before_opening, self._now = before_opening, now
         self._hold_ticks, self._max_log_bytes = hold_ticks, max_log_bytes
-        self._token = secrets.token_hex(8)
         self._nodes: dict[str, NodeWriter] = {}
         self._when_open: list[Callable[[], object]] = []
         self._waiting: list[Told] = []
@@ -112,7 +110,7 @@ class Writer:
 
     def commit(self) -> bool:
         """Write what waits. False: it could not be written now, still waits, and `fault` says why. Raises StoreError
-        where waiting does not help: the file is damaged, or another writer took it over."""
+        where waiting does not help: the file is damaged, or was replaced."""
         while True:
             part = self._waiting[:_AT_ONCE]
             try:
@@ -165,8 +163,9 @@ class Writer:
             self.close()
 
     def _open(self) -> None:
-        self._before_opening()
-        self.connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
+        before = self._before_opening()
+        self.connection, aside = open_for_writing(self.path, self._now)
+        self.set_aside = aside or before
         self._file = self._identity()
         self.is_open = True
         for call in self._when_open:
@@ -199,10 +198,6 @@ class Writer:
                 remedy = f"End the program that reads {self.path.name} (fuser names it), or let it read a snapshot."
                 raise PassingError(self.path, "log-held", why, remedy)
             with transaction(self.connection):
-                holder = self.connection.execute("SELECT value FROM meta WHERE key = 'writer'").fetchone()
-                if holder != (self._token,):
-                    why = f"Another process has opened {self.path} for writing, so this one stops."
-                    raise StoreError(why, "Run one agent per database.")
                 write()
         except (OSError, sqlite3.Error) as error:
             if is_damage(error):

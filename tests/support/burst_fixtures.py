@@ -41,7 +41,7 @@ def after(seconds: float) -> Callable[[], bool]:
 
 def main() -> None:
     sysfs, clock = Path(sys.argv[1]), SystemClock()
-    driver = DriverThread(NvidiaDriver(TICK_SECONDS, 10.0), sysfs=sysfs)
+    driver = DriverThread(NvidiaDriver(TICK_SECONDS, 10.0))
     driver.read_seconds = 0.3
     driver.open(clock.now())
     fabric = InfinibandSource(sysfs, lambda: driver.gpus, MAX_GAP_SECONDS)

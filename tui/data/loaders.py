@@ -16,7 +16,6 @@ from ...advisor.show.subjects import find
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
 from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
 from .background_jobs import Tell
-from .preferences import source_key
 
 if TYPE_CHECKING:
     from ...advisor.core.advice_types import Fleet
@@ -43,7 +42,7 @@ class Loader:
 
     `state`: the named file; None: the fleet's file in the folder `states`, or none. `book`: folder of rules, file of
     prices, stated prices; None: the built-in ones. `looks`: the folder in which looks are kept for the next run, None:
-    nowhere. `name`: what is read, in words; `key`: the same in every run.
+    nowhere. `name`: what is read, in words.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Loader:
         looks: Path | None = None,
     ) -> None:
         self._source, self._state, self._states, self._book = source, state, states, book
-        self.name, self.key = _named(source)
+        self.name, self._key = _named(source)
         self._clock, self._looks = clock, looks
         self._fleet: Fleet | None = None
 
@@ -83,7 +82,7 @@ class Loader:
     def _kept_looks(self) -> KeptLooks:
         from .kept_look import KeptLooks  # noqa: PLC0415 - not at the start
 
-        basis = (self.key, *self._book, self._state, self._states, self._source.jobs)
+        basis = (self._key, *self._book, self._state, self._states, self._source.jobs)
         return KeptLooks(self._looks, basis)
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
@@ -195,7 +194,7 @@ class DemoLoader(Loader):
         from ...advisor.telemetry.source import Databases  # noqa: PLC0415
 
         super().__init__(Databases(()), clock=lambda: DEMO_NOW)
-        self.name, self.key = f"demo: the simulated fleet '{scenario}'", source_key(("demo",))
+        self.name = f"demo: the simulated fleet '{scenario}'"
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
         self._scenario, self._days = scenario, days
 
@@ -221,10 +220,11 @@ class DemoLoader(Loader):
         return super().load(window, kept, tell)
 
 
-def _named(source: Source) -> tuple[str, str]:
+def _named(source: Source) -> tuple[str, tuple[str, ...]]:
+    """What is read, in words, and the same in every run."""
     from ...advisor.telemetry.source import PrometheusServer  # noqa: PLC0415
 
     if isinstance(source, PrometheusServer):
-        return source.url, source_key((source.url, *source.matches))
+        return source.url, (source.url, *source.matches)
     names = [str(path) for path in source.paths]
-    return listed(names), source_key(sorted(str(path.resolve()) for path in source.paths))
+    return listed(names), tuple(sorted(str(path.resolve()) for path in source.paths))

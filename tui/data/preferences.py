@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,32 +13,15 @@ from ...rules.base.files import read_bounded
 from ...rules.base.output import write_whole
 
 _LARGEST = 64 * 1024  # bytes; ours is some kB
-_MOST_SOURCES = 100
-
-
-class View(msgspec.Struct, frozen=True):
-    """Window and page of a source. None: not remembered."""
-
-    window_seconds: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] | None = None
-    page: str | None = None
 
 
 class Preferences(msgspec.Struct, frozen=True):
-    """The file. `theme` None: not remembered. `views`: by `source_key`, the newest last."""
+    """The file: the theme, window and page that were chosen last. None: not remembered."""
 
     theme: str | None = None
-    views: Mapping[str, View] = {}
-    schema: Literal["skuwise.tui/2"] = "skuwise.tui/2"
-
-    def with_view(self, source: str, view: View) -> Preferences:
-        """Return the same with the view of a source as the newest; of too many the oldest are dropped."""
-        others = [(key, other) for key, other in self.views.items() if key != source]
-        return msgspec.structs.replace(self, views=dict([*others, (source, view)][-_MOST_SOURCES:]))
-
-
-def source_key(names: Sequence[str]) -> str:
-    """Return a short key of a source, from what it is read from: the file contains no path and no URL."""
-    return hashlib.sha256("\x1f".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    window_seconds: Annotated[float, msgspec.Meta(gt=0, lt=1e9)] | None = None
+    page: str | None = None
+    schema: Literal["skuwise.tui/3"] = "skuwise.tui/3"
 
 
 def preferences_path(environment: Mapping[str, str]) -> Path | None:

@@ -24,7 +24,7 @@ from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, Look, State
 from ..widgets.frame import KeyFooter, TopBar
-from ..widgets.table import ItemTable, SearchTable
+from ..widgets.table import ItemTable
 
 
 @dataclass
@@ -165,10 +165,6 @@ class Page(Screen[None]):
     def action_what_if(self) -> None:
         if self.workload is not None:
             self.want("whatif", self.workload)
-
-    def close_search(self) -> bool:
-        """Close a search; False: none was open."""
-        return any(table.forget() for table in self.query(SearchTable))
 
 
 def _notice(state: State) -> tuple[Content, ...]:

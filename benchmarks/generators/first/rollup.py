@@ -25,7 +25,7 @@ def gpu_columns(values: Mapping[str, Rows], observed: Rows, period: Period, **ab
             run = columns["idle_run_seconds"]
             columns["idle_run_seconds"] = np.where(run < observed, run * step, run)
         if period == "hour" and name in rollup.BINNED:
-            columns[f"{name}_bins"] = rollup.known_bins(seen, observed)
+            columns[f"{name}_bins"] = rollup.bins(seen, observed)
     return columns
 
 

@@ -10,7 +10,7 @@ import pytest
 import skuwise.tui
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.data.preferences import Preferences, View
+from skuwise.tui.data.preferences import Preferences
 from skuwise.tui.widgets.frame import Scroll
 from skuwise.tui.widgets.heatmap import HeatMap
 from skuwise.tui.widgets.table import ItemTable
@@ -203,5 +203,5 @@ def test_what_an_earlier_run_chose_is_there_again_and_what_was_damaged_is_told()
 
     drive(choose)
     drive(again, memory=first["memory"], warning="tui.json is damaged.")
-    forgotten = Preferences("no-such", {"fleet": View(1e-9, "nowhere")})
+    forgotten = Preferences("no-such", 1e-9, "nowhere")
     drive(lambda s: s.until(lambda: s.app.theme == "skuwise" and s.app.current_page == "overview"), memory=forgotten)

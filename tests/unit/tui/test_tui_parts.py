@@ -19,7 +19,7 @@ from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tui.cell_text import CUT, fit, fit_apart, fit_middle, line
 from skuwise.tui.data.background_jobs import Cancelled, JobMessage, Jobs
 from skuwise.tui.data.kept_look import KeptLooks
-from skuwise.tui.data.preferences import Preferences, View, keep, preferences_path, recall, source_key
+from skuwise.tui.data.preferences import Preferences, keep, preferences_path, recall
 from skuwise.tui.exports import path_of, render_export
 from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, Look, State, next_window, parse_window
 from skuwise.tui.widgets.frame import status_words
@@ -131,7 +131,7 @@ def test_a_window_is_a_length_and_from_a_custom_one_the_key_goes_to_the_next_lon
             parse_window(text)
 
 
-FULL = Preferences("skuwise-mono", {"one": View(86400.0, "recommendations"), "two": View(None, None)})
+FULL = Preferences("skuwise-mono", 86400.0, "recommendations")
 TABLE = ("Found", Table(("name", "value"), ((HOSTILE, "=1+1"), ("chat", "-$7"))))
 TEXT = ("Why", "one\n\x1b[2Jtwo")
 ABOUT = {"page": "fleet", "source": "[b]fleet.db", "window": "14d"}
@@ -175,9 +175,9 @@ def test_preferences_are_kept_and_recalled_and_where_there_is_no_home_there_is_n
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[]", "[" * 100_000, '{"schema": "skuwise.tui/3"}', "x" * 70_000, "\xff\xfe",
+        "", "[]", "[" * 100_000, '{"schema": "skuwise.tui/2"}', "x" * 70_000, "\xff\xfe",
         '{"theme": 7}',
-        '{"views": {"a": {"window_seconds": -1}}}',
+        '{"window_seconds": -1}',
     ],
 )  # fmt: skip
 def test_damaged_preferences_are_reported_and_replaced(text: str, tmp_path: Path) -> None:
@@ -186,15 +186,6 @@ def test_damaged_preferences_are_reported_and_replaced(text: str, tmp_path: Path
     memory, warning = recall(path)
     assert memory == Preferences() and "It is ignored and replaced at exit." in warning
     assert keep(path, FULL) is None and recall(path) == (FULL, None)
-
-
-def test_each_source_has_its_view_and_of_too_many_the_oldest_are_dropped() -> None:
-    memory = Preferences()
-    for n in range(150):
-        memory = memory.with_view(f"s{n}", View(float(n + 1), "fleet"))
-    memory = memory.with_view("s149", View(7.0, None))
-    assert (len(memory.views), next(iter(memory.views)), memory.views["s149"]) == (100, "s50", View(7.0, None))
-    assert len({source_key(names) for names in ([], ["a"], ["a", "b"], ["a\x1f", "b"], ["\udcff"])}) == 5
 
 
 def test_items_without_a_value_are_sorted_last_either_way() -> None:

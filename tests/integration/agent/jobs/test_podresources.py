@@ -65,7 +65,7 @@ def kubelet(tmp_path: Path) -> Iterator[KubeletServer]:
 def node(tmp_path: Path, kubernetes: KubernetesFiles | None = None) -> Iterator[NodeAttribution]:
     """A node with the kubelet's socket, a procfs and cgroups in the folder, and perhaps files of kubectl's."""
     agent = attribution(Procfs(tmp_path / "proc"), "c")
-    agent.allocations.kubernetes = kubernetes
+    agent.allocations.kubernetes = kubernetes or agent.allocations.kubernetes
     agent.allocations.gpus = GPUS
     yield agent
     agent.allocations.close()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from skuwise.agent.jobs.attribution import Allocations, NodeAttribution
+from skuwise.agent.jobs.kubernetes_files import KubernetesFiles
 from skuwise.agent.jobs.podresources import PodResources
 from skuwise.agent.jobs.processes import read_variables
 from skuwise.agent.jobs.slurm import SlurmAllocations
@@ -38,7 +39,8 @@ def attribution(
     """The agent's view: what prolog.sh wrote into `folder`, and beside the procfs cgroups, marker and socket."""
     root, settings = proc.root.parent, dict[str, Any](settings=SlurmConfReader(folder)) | slurms
     slurm = SlurmAllocations(folder, proc.root, root / "cgroup", TRUSTED, **settings)
-    allocations = Allocations(slurm, PodResources(root / "kubelet.sock"), root / "cgroup", root / "drained")
+    kubelet, files = PodResources(root / "kubelet.sock"), KubernetesFiles(cluster, "n1", None, None)
+    allocations = Allocations(slurm, kubelet, root / "cgroup", root / "drained", files)
     variables = partial(read_variables, proc.root)
     return NodeAttribution(proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables)
 

@@ -4,7 +4,6 @@ import fcntl
 import os
 import pwd
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Probe, Tick
 from skuwise.agent.service import doctor
 from skuwise.agent.service.instance_lock import InstanceLock
-from skuwise.agent.sources.nvml_table import NO_GPM, NO_PERMISSION, fault_of
+from skuwise.agent.sources.nvml_table import NO_PERMISSION, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put
@@ -28,18 +27,6 @@ def test_a_refusal_is_shown_with_its_remedy() -> None:
     first = Absence("gpu", GPU.uuid, "dram_active", "first-reading")
     assert doctor.source_lines(SURVEY, Tick(1.0, 1.0, absences=frozenset({WHY, first}))) == [REFUSED]
     assert "CAP_PERFMON" in WHY.remedy
-
-
-def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
-    blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
-    lines = doctor.not_configured(AgentConfig(dcgm_url=""), blind)
-    assert [line.source for line in lines] == ["dcgm", "serving"]
-    assert {line.absence and line.absence.reason for line in lines} == {"not-configured"}
-    assert [capability.source for capability in doctor.not_configured(AgentConfig(), blind)] == ["serving"]
-    assert doctor.not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
-    capabilities = doctor.not_configured(AgentConfig(serving_discover=True), SURVEY)
-    assert capabilities[0].absence is not None and "was found" in capabilities[0].absence.detail
-    assert doctor.not_configured(AgentConfig(dcgm_url=""), Probe((), (), ())) == ()
 
 
 def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
@@ -160,9 +147,9 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.write(descriptor, b'{"pid": 40, "started": 777, "restarted_at": 5.0}')
     lock, second = (InstanceLock(database, procfs=tmp_path / "proc", now=lambda: 1.8e9) for _ in range(2))
-    lock.take()
-    assert lock.aside is not None
-    assert lock.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
+    aside = lock.take()
+    assert aside is not None
+    assert aside.kept_as.name == "node.db.wedged-20270115T080000Z"
     assert lock.memory.restarted_at == 5.0  # what the lock remembered is not lost
     with Writer.open(database):
         pass
@@ -171,7 +158,7 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
     os.close(descriptor)
     with pytest.raises(StoreError, match="replaced"):
         old.close()  # should it ever wake up, it writes nothing
-    with sqlite3.connect(lock.aside.kept_as) as connection:
+    with sqlite3.connect(aside.kept_as) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
@@ -184,5 +171,5 @@ def test_a_living_agent_is_never_passed_over_and_its_memory_goes_on(tmp_path: Pa
         second.take()
     first.close()
     second.take()
-    assert second.aside is None and not list(tmp_path.glob("*wedged*"))
+    assert not list(tmp_path.glob("*wedged*"))
     assert (second.memory.restarted_at, second.memory.paused_until) == (123.0, 456.0)

@@ -65,7 +65,7 @@ def driver() -> Iterator[Driver]:
 
 
 def opened(driver: Driver) -> DriverThread:
-    thread = DriverThread(driver, sysfs=Path("/nonexistent"))  # type: ignore[arg-type]
+    thread = DriverThread(driver)  # type: ignore[arg-type]
     thread.read_seconds = thread.close_seconds = 0.1
     thread.open(at(0))
     return thread

@@ -187,22 +187,6 @@ def test_hostile_names_stay_inside_their_labels() -> None:
         assert "\x1b" not in text and max(map(len, text.splitlines())) < 3000
 
 
-def test_totals_go_on_after_new_settings_and_begin_anew_for_another_node() -> None:
-    totals = totals_of(*(tick(number, {"sm_active": 0.0}) for number in range(5)))
-    totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
-    before = value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total")
-    assert totals.go_on(Node("n1", "c1", region="us-east-1"), 10.0)
-    assert value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total") == before == 5
-    assert totals.gpus[GPU.uuid].last_tick == -1  # what was last seen is not what is now
-    totals.add_tick(tick(60, {"sm_active": 0.0}, 10.0))
-    gpu = totals.gpus[GPU.uuid]
-    assert gpu.idle_run_seconds == 10.0 and gpu.recent.maxlen == 7 and len(gpu.recent) == 6
-    assert value(page(totals), "skuwise_gpu_sm_active_observed_seconds_total") == 15
-    assert value(page(totals), "skuwise_absence_seconds_total", reason="no-gpm") == 10.0
-    assert not totals.go_on(Node("n1", "c2"), 10.0)
-    assert not totals.go_on(Node("n2", "c1"), 10.0)
-
-
 def test_xids_are_counted_by_number_and_the_first_one_is_an_increase() -> None:
     totals = totals_of(tick(1, {"sm_active": 0.5}))
     before = page(totals)

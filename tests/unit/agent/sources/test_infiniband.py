@@ -176,7 +176,7 @@ def netdev(root: Path, name: str, *, physical: bool = True, speed: int | str = 1
 
 
 def source_on(root: Path) -> EthernetSource:
-    return EthernetSource(root, root / "proc", 10.0)
+    return EthernetSource(root, 10.0)
 
 
 def test_ethernet_counts_bytes_over_measured_time_of_a_port_that_is_up(tmp_path: Path) -> None:
@@ -221,20 +221,6 @@ def test_only_physical_ethernet_ports_count_and_a_roce_device_is_listed_once(tmp
     assert [port.key for port in rdma.probe().ports] == ["x_0/1"]
 
 
-def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Path) -> None:
-    for name in ("eth0", "eth1", "eth2"):
-        netdev(tmp_path, name)
-    bond, vlan = netdev(tmp_path, "bond0", physical=False), netdev(tmp_path, "bond0.7", physical=False)
-    put(vlan / "lower_bond0", "")
-    put(bond / "lower_eth0", "")
-    put(bond / "lower_eth1", "")
-    put(bond / "lower_bond0.7", "")  # a circle must not be walked for ever
-    route = "bond0.7\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0"
-    put(tmp_path / "proc/net/route", f"Iface\tDestination\neth9\t0000A8C0\t0\t1\t0\t0\t0\t00FFFFFF\n{route}")
-    roles = {port.device: port.role for port in source_on(tmp_path).probe().ports}
-    assert roles == {"eth0": "management", "eth1": "management", "eth2": "unknown"}
-
-
 def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:
     return Nic(device, path, layer)
 
@@ -263,7 +249,7 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
         (FLAT_NICS[:1], FLAT_GPUS, ["unknown"]),
         # Azure's names show where the tree does not.
         ([nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")],
-         [(f"pci000{i}:00", "g") for i in range(8)], ["compute", "management"]),
+         [(f"pci000{i}:00", "g") for i in range(8)], ["compute", "unknown"]),
     ],
 )  # fmt: skip
 def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:

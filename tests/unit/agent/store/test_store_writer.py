@@ -14,7 +14,6 @@ from skuwise.agent.model import Absence, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.disk_errors import PassingError, disk_error
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
-from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.stored_rows import GPU, PORTS, put_ticks, rows
 
 T0 = 1_790_000_000.25
@@ -189,18 +188,6 @@ def test_a_lock_of_a_minute_is_waited_for_and_nothing_is_lost(path: Path, writer
         node.add_tick(tick(T0 + second, sm_active=0.5))
     assert (writer.fault, writer.waiting_ticks, writer.lost_ticks) == (None, 0, 0)
     assert rows(path, "SELECT count(DISTINCT ts) FROM gpu_samples") == [(66,)]
-
-
-def test_who_opens_last_writes(path: Path, writer: Writer, node: NodeWriter) -> None:
-    writer.commit()
-    with Writer.open(path) as other:
-        other.for_node(NODE, T0 + 5)
-        with pytest.raises(StoreError, match="Another process"):
-            node.add_tick(tick(T0 + 1, sm_active=0.5))
-    assert rows(path, "SELECT count(*) FROM tick") == [(0,)]
-    with pytest.raises(StoreError):
-        writer.close()
-    writer.close()  # the second time there is nothing left to do
 
 
 def test_rollups_of_the_past_belong_to_the_device_as_it_was(path: Path, writer: Writer, node: NodeWriter) -> None:
