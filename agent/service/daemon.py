@@ -48,17 +48,19 @@ _WITHOUT_PROCESSES_SECONDS = 15.0
 
 def run_agent(config: AgentConfig, environ: Mapping[str, str], reload: Callable[[], AgentConfig]) -> tuple[int, bool]:
     """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes. Returns the ticks kept, and
-    whether the agent is to be started again. SIGHUP asks `reload` for new settings; those that are wrong are refused in
-    a sentence and the old ones stay. Raises `StoreError` where the database cannot be opened for a reason that does not
-    pass, or the last ticks could not be written."""
+    whether the agent is to be started again. SIGHUP asks `reload` for new settings; those that are wrong, or whose
+    database cannot be opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database
+    cannot be opened at the start for a reason that does not pass, or the last ticks could not be written."""
     daemon = _Daemon(config, environ)
+    wanted = config
     with contextlib.closing(daemon.signals):
-        while daemon.live():
+        while daemon.live(wanted):
             daemon.notifier.tell("RELOADING")
             daemon.signals.reload = False
             try:
-                daemon.config = reload()
+                wanted = reload()
             except SkuwiseError as error:
+                wanted = daemon.config
                 say_on_stderr(f"the new settings are not taken: {error}")
     return daemon.kept, daemon.restarts and not daemon.signals.stop
 
@@ -74,18 +76,26 @@ class _Daemon:
         self.kept = 0
         self.restarts = False
 
-    def live(self) -> bool:
-        """Sample to the end, or until new settings are wanted: whether they are."""
-        db, most = self.config.db, self.config.limits.log_bytes
-        with contextlib.closing(InstanceLock(db)) as lock:
-            with Writer(db, before_opening=lock.take, max_log_bytes=most) as writer, contextlib.ExitStack() as stack:
+    def live(self, wanted: AgentConfig) -> bool:
+        """Sample to the end, or until new settings are wanted: whether they are. Where the database of those cannot be
+        opened, the ones before stay."""
+        try:
+            lock, writer = _opened(wanted)
+            self.config = wanted
+        except StoreError as error:
+            if wanted is self.config:
+                raise
+            say_on_stderr(f"the new settings are not taken: {error}")
+            lock, writer = _opened(self.config)
+        with contextlib.closing(lock):
+            with writer, contextlib.ExitStack() as stack:
                 self._sample(stack, lock, writer)
             reloads = self.signals.reload and not self.signals.stop and not self.restarts
             if not reloads and writer.is_open:
                 self.notifier.tell("STOPPING", "writing the last rollups")
                 # All that was seen, also of the periods that are not over.
                 try:
-                    RollupJob(db).run(time.time(), and_open=True)
+                    RollupJob(self.config.db).run(time.time(), and_open=True)
                 except (StoreError, sqlite3.Error) as error:  # the samples stay; the next run takes up what is left
                     say_on_stderr(f"rollups are late: {error}")
         return reloads
@@ -282,6 +292,15 @@ def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[st
             thread.join(0.3)  # they die with the process
 
     return stop
+
+
+def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
+    lock = InstanceLock(config.db)
+    try:
+        return lock, Writer(config.db, before_opening=lock.take, max_log_bytes=config.limits.log_bytes)
+    except StoreError:
+        lock.close()
+        raise
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:
