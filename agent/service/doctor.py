@@ -57,8 +57,8 @@ def examine(
 ) -> tuple[list[dict[str, str | None]], str]:
     """What doctor has to say of this node: rows for JSON, and a table for a person."""
     agent, tick, _ = probe_node(config, environ, clock, seconds)
-    slurm = look_at_slurm(config, agent.survey.gpus)
-    lines = [*source_lines(agent.survey, tick), *slurm, *service_lines(Path("/"))]
+    lines = [*source_lines(agent.survey, tick), *not_configured(config, agent.survey)]
+    lines += [*look_at_slurm(config, agent.survey.gpus), *service_lines(Path("/"))]
     rows = [
         _picked(line, "source", "scope", "subject", "metric")
         | {"status": "absent" if line.absence else "read", "origin": line.origin}
@@ -88,6 +88,19 @@ def source_lines(survey: Probe, tick: Tick) -> list[Capability]:
             source = capability.source if capability else absence.subject or absence.scope
             lines[key] = Capability(source, *key, capability.origin if capability else "", absence)
     return list(lines.values())
+
+
+def not_configured(config: AgentConfig, survey: Probe) -> tuple[Capability, ...]:
+    """What is not read because the settings do not ask for it, where it would add something."""
+    lacks_gpm = any(line.absence is not None and line.absence.reason == "no-gpm" for line in survey.capabilities)
+    is_asked = config.serving_endpoints or any(line.source == "serving" for line in survey.capabilities)
+    page = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
+    servers = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
+    checks = (
+        ("dcgm", lacks_gpm and not config.dcgm_url, page, "Set dcgm_url to the page's address."),
+        ("serving", survey.gpus and not is_asked, servers, "Name it in serving_endpoints, or set serving_discover."),
+    )
+    return tuple(Fault("not-configured", *words).line(source, "") for source, lacks, *words in checks if lacks)
 
 
 def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import pwd
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Probe, Tick
 from skuwise.agent.service import doctor
 from skuwise.agent.service.instance_lock import InstanceLock
-from skuwise.agent.sources.nvml_table import NO_PERMISSION, fault_of
+from skuwise.agent.sources.nvml_table import NO_GPM, NO_PERMISSION, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put
@@ -27,6 +28,18 @@ def test_a_refusal_is_shown_with_its_remedy() -> None:
     first = Absence("gpu", GPU.uuid, "dram_active", "first-reading")
     assert doctor.source_lines(SURVEY, Tick(1.0, 1.0, absences=frozenset({WHY, first}))) == [REFUSED]
     assert "CAP_PERFMON" in WHY.remedy
+
+
+def test_pages_that_would_tell_something_but_are_not_asked_for_are_named() -> None:
+    blind = replace(SURVEY, capabilities=(replace(REFUSED, absence=NO_GPM.of("gpu", GPU.uuid, "sm_active")),))
+    lines = doctor.not_configured(AgentConfig(dcgm_url=""), blind)
+    assert [line.source for line in lines] == ["dcgm", "serving"]
+    assert {line.absence and line.absence.reason for line in lines} == {"not-configured"}
+    assert [capability.source for capability in doctor.not_configured(AgentConfig(), blind)] == ["serving"]
+    assert doctor.not_configured(AgentConfig(serving_endpoints=("http://127.0.0.1:8000/metrics",)), SURVEY) == ()
+    capabilities = doctor.not_configured(AgentConfig(serving_discover=True), SURVEY)
+    assert capabilities[0].absence is not None and "was found" in capabilities[0].absence.detail
+    assert doctor.not_configured(AgentConfig(dcgm_url=""), Probe((), (), ())) == ()
 
 
 def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
