@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import reason_on
+from skuwise.advisor.plan.figures import Planner
+from skuwise.advisor.plan.problem import PlanRequest
+from skuwise.advisor.recommend.waiting import queue_of
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.base.heap import no_garbage_collection
 
@@ -59,7 +63,8 @@ LEAST_OVERLAP = 1800.0
 @dataclass
 class Result:
     """What was said under one view. `findings`: rule -> found, missed, false, rightly silent; `waiting`: how many jobs
-    wait, are in the table once with their GPUs and what they wait for (right), and are there without waiting so."""
+    wait, are in the table once with their GPUs and what they wait for (right), and are there without waiting so; GPUs
+    that a plan gives to them (promised), and those of them that others hold (twice)."""
 
     kinds: list[Answer] = field(default_factory=list)
     limits: list[Answer] = field(default_factory=list)
@@ -101,6 +106,19 @@ def waiting_counts(frame: Frame, truth: Sequence[Waits]) -> Counter[str]:
     wanted = Counter((t.id, t.jobs, round(t.gpus, 6), t.for_gpus) for t in truth)
     counts = {"jobs": wanted, "right": rows & wanted, "false": rows - wanted}
     return Counter({name: sum(key[1] * count for key, count in of.items()) for name, of in counts.items()})
+
+
+def promised_counts(frame: Frame, truths: Sequence[Truth], seed: int) -> Counter[str]:
+    """GPUs that a plan gives to waiting jobs today, and how many of them work holds in truth."""
+    reasoned = reason_on(judge(frame, BOOK), BOOK, END, seed, source={}, queue=queue_of(frame))
+    plan = Planner(reasoned, frame, None, time.monotonic).plan(PlanRequest(goal="capacity", reserve_nodes=0))
+    running = (piece for truth in truths for piece in truth.pieces if piece.end > frame.window.end - 60.0)
+    held = Counter(node for node, _ in {(piece.node, gpu) for piece in running for gpu in piece.gpus})
+    given = Counter[str]()
+    for node in (node for start in plan.starts if start.step is None for node in start.nodes):
+        given[node.node] += node.gpus
+    twice = {n.node: max(given[n.node] + held[n.node] - n.gpu_count, 0) for n in reasoned.fleet.verdicts.nodes}
+    return Counter(promised=given.total(), twice=sum(twice.values()))
 
 
 Said = tuple[str, float]
@@ -201,6 +219,7 @@ def one_seed(seed: int) -> dict[str, Result]:
             frame, truths, queue = made(seed)
             results[rate] = score(frame, truths, seed)
             results[rate].waiting = waiting_counts(frame, queue)
+            results[rate].waiting += promised_counts(frame, truths, seed) if queue else Counter()
             results[f"{rate}, names hidden"] = score(hidden(frame), truths, seed)
     return results
 
@@ -223,6 +242,7 @@ def told(view: str, r: Result) -> Iterable[str]:
     if jobs := r.waiting["jobs"]:
         right = r.waiting["right"]
         yield f"waiting jobs, each once and right: {right} of {jobs} ({right / jobs:.2%}), false {r.waiting['false']}"
+        yield f"GPUs given to waiting jobs today: {r.waiting['promised']}, of them held: {r.waiting['twice']}"
     for rule, (right, missed, false, silent) in r.findings.items():
         recall = f"{right / (right + missed):.2f}" if right + missed else "-"
         precision = f"{right / (right + false):.2f}" if right + false else "-"
