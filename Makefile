@@ -86,7 +86,7 @@ power-model: setup ## fit power caps and clocks anew on benchmarks/fit/power_cap
 
 golden: setup ## write the golden files of the tests anew: look at the difference before committing
 	RENEW_GOLDEN=1 $(BIN)/python -m pytest -k "as_it_did or as_it_was or of_the_code" tests/unit/advisor \
-		tests/integration/project/test_docs.py::test_the_page_is_that_of_the_code tests/integration/tui/test_tui_screens.py
+		tests/integration/project/test_docs.py tests/integration/tui/test_tui_screens.py
 
 picture: setup ## draw the pictures of the docs again: rooms, README, screens
 	$(BIN)/python docs/tools/rooms.py
