@@ -55,9 +55,10 @@ def start_jobs(problem: Problem, layout: Layout) -> list[PlanStart]:
 
     def nodes_for(jobs: PlanJobs, pool: str, parts: list[int]) -> list[str]:
         """The best nodes of a pool for one job, fewer where it has no place."""
-        own, fitting = {jobs.group.owner.name or ""}, []
+        owner, fitting = {jobs.group.owner.name or ""}, []
         for n in problem.pools[pool] if parts else ():
-            is_open = own <= n.tenants if n.tenants is not None else not problem.tenants_apart or tenants[n.name] <= own
+            is_open = not problem.tenants_apart or tenants[n.name] <= owner
+            is_open = owner <= n.tenants if n.tenants is not None else is_open
             enough = n.name not in layout.kept or sum(parts) <= beyond[pool]
             if is_open and enough and n.name in jobs.fits and room[n.name] >= parts[0]:
                 fitting.append(n.name)

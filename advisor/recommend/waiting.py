@@ -94,24 +94,25 @@ class Places:
     def __init__(self, verdicts: Verdicts, catalog: Catalog) -> None:
         self._nodes, self._catalog, self._known = verdicts.nodes, catalog, dict[object, Mapping[str, int]]()
         self._clusters = {node.cluster for node in verdicts.nodes}
-        self._ran: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self._ran: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
         for w in verdicts.workloads:
-            scheduler, partition = w.scheduled.name, w.scheduled.partition or ""
-            for node in w.nodes if scheduler in ("slurm", "kubernetes") else ():
-                self._ran[node] |= {(scheduler, ""), (scheduler, partition)}
+            for node in w.nodes if w.scheduled.name in ("slurm", "kubernetes") else ():
+                self._ran[node].add((w.scheduled.name, w.scheduled.partition))
 
     def of(self, group: WaitingJobs) -> Mapping[str, int]:
         """The nodes that could take jobs of a group if nothing else were there, with their GPUs."""
-        # A job may name several partitions (man sbatch, --partition); a queue of Kubernetes is no place.
-        partitions = (group.partition or "").split(",") if group.scheduler == "slurm" else ("",)
-        asked = {(group.scheduler, partition) for partition in partitions}
-        key = group.cluster, group.gpu_type, frozenset(asked)
+        key = group.scheduler, group.cluster, group.partition, group.gpu_type
         if key not in self._known:
             words = _type_patterns(group.gpu_type)
+            asked = {*(group.partition or "").split(",")} - {""}  # one of several (man sbatch, --partition)
+
+            def takes(scheduler: str, partition: str | None) -> bool:
+                return scheduler == group.scheduler and (not asked or partition is None or partition in asked)
+
             self._known[key] = {
                 n.node: n.gpu_count for n in self._nodes
                 if (group.cluster not in self._clusters or n.cluster == group.cluster)
-                and (n.node not in self._ran or asked & self._ran[n.node])
+                and (n.node not in self._ran or any(takes(*line) for line in self._ran[n.node]))
                 and all(word.search(self._names(n.gpu_sku, n.gpu_name)) for word in words)
             }  # fmt: skip
         return self._known[key]

@@ -117,8 +117,8 @@ def promised_counts(frame: Frame, truths: Sequence[Truth], seed: int) -> Counter
     given = Counter[str]()
     for node in (node for start in plan.starts if start.step is None for node in start.nodes):
         given[node.node] += node.gpus
-    twice = {n.node: max(given[n.node] + held[n.node] - n.gpu_count, 0) for n in reasoned.fleet.verdicts.nodes}
-    return Counter(promised=given.total(), twice=sum(twice.values()))
+    room = {n.node: n.gpu_count - held[n.node] for n in reasoned.fleet.verdicts.nodes}
+    return Counter(promised=given.total(), twice=sum(max(gpus - room[node], 0) for node, gpus in given.items()))
 
 
 Said = tuple[str, float]

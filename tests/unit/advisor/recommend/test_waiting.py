@@ -83,16 +83,19 @@ def test_a_type_of_gpu_fits_the_nodes_that_have_it(asked: str | None, fits: str)
 @pytest.mark.parametrize(
     ("row", "fits"),
     [
-        ({"partition": "gpu"}, "ac"), ({"partition": "debug,gpu"}, "ac"), ({"partition": "debug"}, "c"), ({}, "ac"),
-        ({"scheduler": "kubernetes", "partition": "queue-1"}, "bc"), ({"cluster": "c"}, "ac"),
-        ({"cluster": "east"}, ""), ({"cluster": "slurm-name"}, "ac"),
+        ({"partition": "gpu"}, "acef"), ({"partition": "debug,gpu"}, "acef"), ({"partition": "debug"}, "cef"),
+        ({}, "acef"), ({"scheduler": "kubernetes", "partition": "queue-1"}, "bcf"), ({"cluster": "c"}, "acef"),
+        ({"cluster": "east"}, ""), ({"cluster": "slurm-name"}, "acef"),
     ],
 )  # fmt: skip
 def test_a_job_fits_nodes_of_its_scheduler_partition_and_cluster(row: Mapping[str, object], fits: str) -> None:
-    """Where nothing ran, nothing shows whose the node is; node d is of another cluster and of Kubernetes."""
-    ran = {"a": Scheduled("slurm", partition="gpu"), "b": Scheduled("kubernetes"), "d": Scheduled("kubernetes")}
+    """Where nothing ran, or without a partition, nothing shows which the node has; node d is of another cluster."""
+    ran = {
+        "a": Scheduled("slurm", partition="gpu"), "b": Scheduled("kubernetes"), "d": Scheduled("kubernetes"),
+        "e": Scheduled("slurm"), "f": Scheduled("process"),
+    }  # fmt: skip
     work = [workload(name, (name,), scheduled=about) for name, about in ran.items()]
-    nodes = [node("a"), node("b"), node("c"), node("d", cluster="east", gpu_sku="L40S", gpu_name="NVIDIA L40S")]
+    nodes = [*map(node, "abcef"), node("d", cluster="east", gpu_sku="L40S", gpu_name="NVIDIA L40S")]
     assert set(Places(verdicts(nodes, work), catalog()).of(group(gpu_type="h100", **row))) == set(fits)
 
 
