@@ -20,7 +20,7 @@ from .problem import FOREVER, NO_CHANGE, FleetChange, Goal, Layout, PlanNode, Pl
 from .result import CashDate, NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReservedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
 from .starts import start_jobs, with_steps
-from .state import HOURS_PER_MONTH, MONTH_SECONDS, UNITS, State, month_usd, node_worth
+from .state import HOURS_PER_MONTH, MONTH_SECONDS, SCALE, UNITS, State, Worth, month_usd, node_worth
 from .steps import sequence
 
 YEARS_MAX = 10.0  # beyond it no growth rate holds
@@ -228,9 +228,13 @@ def plan_of(reasoned: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     # What was added stays: it is no part of what can be given back.
     kept = layout.kept | given | {n.name for n in problem.nodes if n.extra == "added"}
     before, after = State(problem), State(problem).set(layout.chosen, layout.places, kept)
-    # Figures of the goal, where nodes that are not there cost what they would as part of the fleet.
-    extra = sum(node_worth(n, problem) for n in problem.nodes if n.extra is not None)
-    value, bound = layout.value - extra, layout.bound - extra if math.isfinite(layout.bound) else None
+    # Figures of the goal, where nodes that are not there cost what they would as part of the fleet, and a GPU of a pool
+    # that jobs wait for counts once.
+    plain = replace(problem, awaited=frozenset())
+    extra = sum(node_worth(n, plain) for n in problem.nodes if n.extra is not None)
+    value = Worth(plain).of(State(plain).set(layout.chosen, layout.places, layout.kept)) / SCALE - extra
+    bound = layout.bound - extra if math.isfinite(layout.bound) else None
+    bound = bound if not problem.awaited else value if layout.proven else None
     gap = 0.0 if layout.proven else None if not bound else max(bound - value, 0.0) / abs(bound)
     today = [n for n in problem.nodes if n.is_today]
     emptied = {name: step.number for step in steps for name in step.frees if step.series is not None or step.after}

@@ -175,8 +175,7 @@ class CashDate:
 
 @dataclass(frozen=True, slots=True)
 class SolverFigures:
-    """`value`, `bound`: of the goal in `unit`, net of what moves and nodes that are not there cost (a GPU of
-    a node type that jobs wait for counts a hundred times); `gap`: how far from
+    """`value`, `bound`: of the goal in `unit`, net of what moves and nodes that are not there cost; `gap`: how far from
     the best it may be, share of the bound. None of either: no bound is known."""
 
     unit: str
