@@ -12,7 +12,7 @@ import msgspec
 from ...agent.base.settings import parse_duration
 from ...agent.service.page_server import Response
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
-from ...rules.base.files import read_text
+from ...rules.base.files import read_token
 from ...rules.base.output import say
 from ...rules.base.sanitize import clean, quoted
 from ..core.http_session import is_loopback
@@ -35,18 +35,12 @@ class HttpError(SkuwiseError):
         self.status = status
 
 
-def read_token(path: Path) -> bytes:
+def caller_token(path: Path) -> bytes:
     """The token that callers must send. Raises UsageError for a file that others can read, and for a short token."""
-    try:
-        is_open, token = path.stat().st_mode & 0o007, read_text(path, 16 * 1024).strip()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Check serve.token_file.") from error
-    if is_open:
-        raise UsageError(f"Everybody can read {path}.", "Run chmod 0600 on it, and replace the token.")
-    if len(token) < TOKEN_MIN or not token.isascii() or not token.isprintable() or " " in token:
-        remedy = "Write one with: openssl rand -hex 32."
-        raise UsageError(f"{path} has no token of {TOKEN_MIN} or more printable ASCII characters.", remedy)
-    return token.encode()
+    token = read_token(path, "serve.token_file").encode()
+    if len(token) < TOKEN_MIN:
+        raise UsageError(f"{path} has a token of less than {TOKEN_MIN} characters.", "Use: openssl rand -hex 32.")
+    return token
 
 
 def respond(

@@ -38,14 +38,14 @@ def mcp(
     import anyio
 
     from ..api.answers import Answers
-    from ..api.http_api import read_token
+    from ..api.http_api import caller_token
     from ..api.mcp_server import LOOPBACK, PAGE_BYTES, make_server, serve_http, serve_stdio
 
     if token_file is not None and listen is None:
         raise UsageError("--token-file needs --listen.")
     if listen is not None and listen.host not in LOOPBACK:
         raise UsageError(f"--listen {listen} is not a loopback address.", f"Use one of {', '.join(LOOPBACK)}.")
-    secret = None if token_file is None else read_token(token_file)
+    secret = None if token_file is None else caller_token(token_file)
     commands = options.command_options(replace(telemetry, source=telemetry.source.or_settings()), state)
     with closing(Answers(commands, page_bytes=PAGE_BYTES)) as answers:
 
