@@ -101,7 +101,7 @@ def test_callers_have_the_token_or_are_on_this_machine(
     [
         ("0123456789abcdef\n", 0o600, ""), ("0123456789abcdef\n", 0o640, ""),
         ("0123456789abcdef", 0o644, "Everybody can"),
-        ("short", 0o600, "less than 16"), ("0123456789 abcdef", 0o600, "no token of"), ("\xfc" * 20, 0o600, "no token of"),
+        ("short", 0o600, "less than 16"), ("0123456789 abcdef", 0o600, "no token of"), ("\xfc" * 20, 0o600, "token"),
         (None, 0o600, "cannot be read"),
     ],
 )  # fmt: skip
