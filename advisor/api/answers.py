@@ -24,7 +24,7 @@ _IDLE_OLDEST_SECONDS = 300.0
 # After a child failed, its error answers for so long.
 _FAILED_SECONDS = 30.0
 _FRESH_SECONDS = 900.0
-_DOCUMENTS = 16  # kept
+_DOCUMENTS = 16  # kept, those that were asked for last
 FILTERS = ("workload", "rule", "node", "team", "action")
 _LISTED = 10
 # Runs a skuwise command that prints into a file: its exit status, and what it printed on stderr.
@@ -176,8 +176,9 @@ class Answers:
                 pool = self._quick if words[0] in ("idle", "incidents") else self._slow
                 running = pool.submit(self._make, words, file if now - written_at <= fresh_seconds else None)
                 self._running[words] = running
-        if stored is not None and now - made_at <= oldest_seconds:
-            return stored
+            if stored is not None and now - made_at <= oldest_seconds:
+                self._stored[words] = self._stored.pop(words)  # the last of those that are dropped
+                return stored
         assert running is not None
         try:
             stored = running.result(self._patience_seconds)
@@ -196,8 +197,9 @@ class Answers:
             raise explained(error) or error from error
         with self._lock:
             self._stored[words] = stored
-            for old in sorted(self._stored, key=lambda key: self._stored[key].made_at)[:-_DOCUMENTS]:
-                del self._stored[old], self._running[old]
+            for old in [*self._stored][:-_DOCUMENTS]:
+                del self._stored[old]
+                self._running.pop(old, None)  # it may end only now, and be stored once more
         return stored
 
     def _read(self, words: tuple[str, ...]) -> Stored:

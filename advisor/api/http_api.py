@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -13,9 +12,10 @@ import msgspec
 from ...agent.base.settings import parse_duration
 from ...agent.service.page_server import Response
 from ...rules.base.errors import NothingToDo, SkuwiseError, UsageError
-from ...rules.base.files import read_text
+from ...rules.base.files import read_token
 from ...rules.base.output import say
 from ...rules.base.sanitize import clean, quoted
+from ..core.http_session import is_loopback
 from .answers import FILTERS, Answers, NotReady
 from .store import Json, StaleCursor
 
@@ -35,26 +35,12 @@ class HttpError(SkuwiseError):
         self.status = status
 
 
-def read_token(path: Path) -> bytes:
+def caller_token(path: Path) -> bytes:
     """The token that callers must send. Raises UsageError for a file that others can read, and for a short token."""
-    try:
-        is_open, token = path.stat().st_mode & 0o007, read_text(path, 16 * 1024).strip()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Check serve.token_file.") from error
-    if is_open:
-        raise UsageError(f"Everybody can read {path}.", "Run chmod 0600 on it, and replace the token.")
-    if len(token) < TOKEN_MIN or not token.isascii() or not token.isprintable() or " " in token:
-        remedy = "Write one with: openssl rand -hex 32."
-        raise UsageError(f"{path} has no token of {TOKEN_MIN} or more printable ASCII characters.", remedy)
-    return token.encode()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone, by its name or address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    token = read_token(path, "serve.token_file").encode()
+    if len(token) < TOKEN_MIN:
+        raise UsageError(f"{path} has a token of less than {TOKEN_MIN} characters.", "Use: openssl rand -hex 32.")
+    return token
 
 
 def respond(
@@ -143,10 +129,6 @@ def _schema(_: Answers, name: str, __: _Query) -> Json:
     return msgspec.json.decode(schemas[name].read_bytes())
 
 
-def _openapi(*_: object) -> Json:
-    return msgspec.json.decode(files("skuwise.advisor.api").joinpath("openapi.json").read_bytes())
-
-
 # By path below /v1/, with the parameters of the query. After "idle/", "jobs/" and "schema/" a name follows.
 _ROUTES: Mapping[str, tuple[tuple[str, ...], _Answer]] = {
     "advice": (("section", *_PAGE, *FILTERS), _advice),
@@ -156,6 +138,9 @@ _ROUTES: Mapping[str, tuple[tuple[str, ...], _Answer]] = {
         lambda answers, name, query: answers.idle(name, parse_duration(query.get("longer_than", "2h"))),
     ),
     "jobs/": ((), lambda answers, name, _: answers.job(name)),
-    "openapi.json": ((), _openapi),
+    "openapi.json": (
+        (),
+        lambda *_: msgspec.json.decode(files("skuwise.advisor.api").joinpath("openapi.json").read_bytes()),
+    ),
     "schema/": ((), _schema),
 }

@@ -42,6 +42,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # An item has some 3 kB, and Claude Code moves an answer of more than 50,000 characters into a file
 # (code.claude.com/docs/en/mcp).
 ITEMS = 10
+# An answer goes out twice, as values and as text with its quotation marks escaped, and has 100,000 bytes together.
+PAGE_BYTES = 42_000
 # Fields, at any depth, with text from workloads, their users or the site.
 UNTRUSTED = (
     "account", "cluster", "command", "controller_kind", "fields", "frees", "from", "gpu_sku", "gpus", "image", "job_id",

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ...rules.base.errors import StoreError, UsageError
+from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
 from ..core.ids import PREFIX_MIN, Named, matching
 from ..core.timestamps import rfc3339
@@ -156,13 +156,10 @@ class _Size(msgspec.Struct):
 
 
 def store(document: Path, made_at: float, page_bytes: int = PAGE_BYTES) -> Stored:
-    """Cut the JSON in `document` into SQLite. Raises StoreError for what is no JSON object."""
+    """Cut the JSON in `document` into SQLite."""
     with document.open("rb") as file, tempfile.NamedTemporaryFile(prefix="skuwise-answers-") as place:
-        try:
-            text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        except ValueError as error:  # of an empty file, too
-            raise StoreError(f"{document} is not a JSON document: {error}.", "Make it again.") from error
+        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         # SQLite itself keeps threads apart (its default, "serialized"). The file has no name once it is open.
         db = sqlite3.connect(place.name, check_same_thread=False)
         db.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500; {_SCHEMA}")

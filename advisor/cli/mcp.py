@@ -19,8 +19,6 @@ from . import options
 if TYPE_CHECKING:
     from ...agent.base.settings import Address
 
-# An answer goes out twice, as values and as text, and has 100,000 bytes together.
-_PAGE_BYTES = 48_000
 _LISTEN = Parsed(parse_listen, "HOST:PORT")
 
 
@@ -40,16 +38,16 @@ def mcp(
     import anyio
 
     from ..api.answers import Answers
-    from ..api.http_api import read_token
-    from ..api.mcp_server import LOOPBACK, make_server, serve_http, serve_stdio
+    from ..api.http_api import caller_token
+    from ..api.mcp_server import LOOPBACK, PAGE_BYTES, make_server, serve_http, serve_stdio
 
     if token_file is not None and listen is None:
         raise UsageError("--token-file needs --listen.")
     if listen is not None and listen.host not in LOOPBACK:
         raise UsageError(f"--listen {listen} is not a loopback address.", f"Use one of {', '.join(LOOPBACK)}.")
-    secret = None if token_file is None else read_token(token_file)
+    secret = None if token_file is None else caller_token(token_file)
     commands = options.command_options(replace(telemetry, source=telemetry.source.or_settings()), state)
-    with closing(Answers(commands, page_bytes=_PAGE_BYTES)) as answers:
+    with closing(Answers(commands, page_bytes=PAGE_BYTES)) as answers:
 
         def end(*_: object) -> None:
             answers.close()

@@ -195,10 +195,11 @@ def served_answers(settings: ServeSettings, report: ReportSettings, advice: Path
     """The answers of the API, and what responds with them; None: there is no source, or its address can be reached from
     elsewhere and no token is set, with a note. Raises UsageError for an unusable token."""
     from ..api.answers import Answers, CommandOptions
-    from ..api.http_api import PATIENCE_SECONDS, is_loopback, read_token, respond
+    from ..api.http_api import PATIENCE_SECONDS, caller_token, respond
+    from ..core.http_session import is_loopback
 
     source, book = command_words(report)
-    token = read_token(settings.token_file) if settings.token_file else None
+    token = caller_token(settings.token_file) if settings.token_file else None
     if settings.listen is None or not source:
         return None
     if token is None and not is_loopback(settings.listen.host):

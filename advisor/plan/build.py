@@ -133,13 +133,15 @@ def _with_queue(problem: Problem, reasoned: Reasoned, continuing: Sequence[Group
     resting = [gpu for gpu in verdicts.resting if gpu.parent_uuid is None and (gpu.node, gpu.gpu_uuid) not in unnamed]
     taken = {uuid for g in continuing if g.series_id not in jobs for uuid in g.gpus}
     idle = Counter(gpu.node for gpu in resting if not gpu.held and gpu.gpu_uuid not in taken)
-    series = list(problem.series)
-    for k, s in enumerate(series):
-        runs = [w for w in jobs[s.id].now if w.end > verdicts.window.end - inputs.LAST_SECONDS] if s.id in jobs else []
-        held = {uuid for w in runs for uuid in w.gpus}
-        series[k] = replace(s, resting=Counter(gpu.node for gpu in resting if gpu.held and gpu.gpu_uuid in held))
+    begin = verdicts.window.end - inputs.LAST_SECONDS
+    runs = sorted((w.end, id_, w.gpus) for id_, g in jobs.items() for w in g.now if w.end > begin)
+    holder = {uuid: id_ for _, id_, gpus in runs for uuid in gpus}  # a GPU may have gone from one job to the next
+    series = tuple(
+        replace(s, resting=Counter(gpu.node for gpu in resting if gpu.held and holder.get(gpu.gpu_uuid) == s.id))
+        for s in problem.series
+    )
     turns = turns_of(reasoned.queue, verdicts, reasoned.fleet.catalog)
-    return replace(problem, idle_gpus=idle, queue=turns, series=tuple(series))
+    return replace(problem, idle_gpus=idle, queue=turns, series=series)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
-from ...rules.base.files import read_text
+from ...rules.base.files import read_token
 from ...rules.base.output import say
 from ..base.deadline import Deadline
 from ..base.safe_text import clean_text
@@ -121,7 +121,9 @@ def ask_slurmrestd(
     if settings.slurmrestd_user:
         headers["X-SLURM-USER-NAME"] = settings.slurmrestd_user.encode()
     if settings.slurmrestd_token_file is not None:
-        headers["X-SLURM-USER-TOKEN"] = _token(settings.slurmrestd_token_file)
+        headers["X-SLURM-USER-TOKEN"] = read_token(
+            settings.slurmrestd_token_file, "slurm.slurmrestd_token_file"
+        ).removeprefix("SLURM_JWT=")  # as scontrol token prints it
     status, body = 0, b""
     # One deadline for all versions: a server might be slow to know none of them.
     with Deadline(timeout_seconds) as deadline:
@@ -180,19 +182,6 @@ def _get(address: str, path: str, headers: Mapping[str, str | bytes], deadline: 
         return answer.status, answer.read(MAX_JSON_BYTES + 1) if answer.status == http.client.OK else b""
     finally:
         connection.close()
-
-
-def _token(path: Path) -> str:
-    try:
-        is_open = path.stat().st_mode & 0o007
-        token = read_text(path, 16 * 1024).strip().removeprefix("SLURM_JWT=")  # as scontrol token prints it
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Check slurm.slurmrestd_token_file.") from error
-    if is_open:
-        raise UsageError(f"{path} may be read by everybody.", "chmod 0600 it, and renew the token.")
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError(f"{path} holds no token.", "Write one there with scontrol token.")
-    return token
 
 
 def import_jobs(

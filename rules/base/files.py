@@ -52,6 +52,19 @@ def read_text(path: Path, limit_bytes: int) -> str:
         raise OSError(errno.EILSEQ, f"line {line} is not UTF-8 text") from None
 
 
+def read_token(path: Path, setting: str) -> str:
+    """The token in a file: one printable ASCII word. Raises UsageError for a file that others can read."""
+    try:
+        is_open, token = path.stat().st_mode & 0o007, read_text(path, 16 * 1024).strip()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", f"Check {setting}.") from error
+    if is_open:
+        raise UsageError(f"Everybody can read {path}.", "Run chmod 0600 on it, and replace the token.")
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(f"{path} has no token of printable ASCII characters.", f"Check {setting}.")
+    return token
+
+
 def open_stream(path: Path) -> io.BufferedReader:
     """A file or a pipe to be read piece by piece, by a reader with its own bounds. Raises OSError."""
     descriptor = _open(path)

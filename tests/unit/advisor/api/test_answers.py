@@ -156,6 +156,21 @@ def test_one_command_runs_for_all_who_ask_and_a_failure_is_not_repeated_at_once(
         assert len(commands.called) <= 3
 
 
+def test_the_documents_that_were_asked_for_last_are_kept() -> None:
+    """Schedulers ask for many spans of time; one document is made again while it is dropped."""
+    now, every = [0.0], [idle("node:n1", "node", "n1")]
+    document = {"schema": "skuwise.idles/1", "generated_at": "2026-11-16T00:00:00Z", "answers": every}
+    with answering(Commands(advise=MANY, plan={"goal": "cash"}, idle=document), lambda: now[0]) as answers:
+        answers.plan()
+        running = answers._running.pop(("plan", "--goal", "cash"))
+        for n in range(20):
+            answers.summary()
+            now[0] = float(n)
+            assert answers.idle("n1", 3600.0 + n)["state"] == "idle"
+        assert running.done() and len(answers._stored) == 16
+        assert len([words for words in answers._stored if words[0] == "advise"]) == 1
+
+
 def test_advice_that_another_process_writes_is_taken_and_a_page_of_the_older_refused(tmp_path: Path) -> None:
     file, commands = tmp_path / "advice.json", Commands(advise=MANY)
     how = {"advice_file": write_json(file, advice(workload(1), workload(2))), "advice_seconds": 3600.0}

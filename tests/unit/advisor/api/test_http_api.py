@@ -11,7 +11,7 @@ import pytest
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 from skuwise.advisor.api.answers import Answers
-from skuwise.advisor.api.http_api import _ROUTES, read_token, respond
+from skuwise.advisor.api.http_api import _ROUTES, caller_token, respond
 from skuwise.advisor.show.pages.job import cards_json
 from skuwise.agent.service.page_server import Response
 from skuwise.rules.base.errors import UsageError
@@ -101,7 +101,7 @@ def test_callers_have_the_token_or_are_on_this_machine(
     [
         ("0123456789abcdef\n", 0o600, ""), ("0123456789abcdef\n", 0o640, ""),
         ("0123456789abcdef", 0o644, "Everybody can"),
-        ("short", 0o600, "16 or more"), ("0123456789 abcdef", 0o600, "16 or more"), ("\xfc" * 20, 0o600, "16 or more"),
+        ("short", 0o600, "less than 16"), ("0123456789 abcdef", 0o600, "no token of"), ("\xfc" * 20, 0o600, "token"),
         (None, 0o600, "cannot be read"),
     ],
 )  # fmt: skip
@@ -112,9 +112,9 @@ def test_a_token_is_long_and_for_few_readers(tmp_path: Path, text: str | None, m
         path.chmod(mode)
     if words:
         with pytest.raises(UsageError, match=words):
-            read_token(path)
+            caller_token(path)
     else:
-        assert read_token(path) == TOKEN
+        assert caller_token(path) == TOKEN
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD"])

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from mcp import Client, MCPError, types
 from skuwise.__main__ import main
-from skuwise.advisor.api.mcp_server import INSTRUCTIONS, make_server, tools
+from skuwise.advisor.api.mcp_server import INSTRUCTIONS, PAGE_BYTES, answer, make_server, tools
 from skuwise.rules.base.errors import EXIT_USAGE, NothingToDo
+from skuwise.tests.support.api_documents import Commands, advice, answering, workload
 from skuwise.tests.support.schemas import schema
 
 MADE = {"generated_at": "2026-11-16T00:00:00Z"}
@@ -166,6 +167,15 @@ def test_a_defect_shows_nothing_of_the_inside() -> None:
 def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
     with pytest.raises(MCPError, match="Unknown tool 'rm'"):
         call(Recorded(), "rm", {})
+
+
+def test_an_answer_goes_out_twice_in_100_kb() -> None:
+    """All of its values are short words: the quotation marks are escaped in the text."""
+    many = [workload(n, words={f"k{i}": "ab" for i in range(200)}) for n in range(50)]
+    with answering(Commands(advise=advice(*many)), page_bytes=PAGE_BYTES) as answers:
+        result = answer(tools()[0], answers, {"section": "workloads", "limit": 200})
+    assert result.structured_content is not None and len(result.structured_content["workloads"]) > 10
+    assert len(result.model_dump_json(by_alias=True).encode()) <= 100_000
 
 
 def test_the_skill_names_what_exists() -> None:

@@ -119,14 +119,18 @@ def test_with_few_moves_those_win_where_jobs_wait() -> None:
     assert chosen == {"a100": (["old"], [(1, {"n3": 8}, 1)]), "h100": (["chat"], [(1, {"n1": 8}, 1)])}
 
 
-def test_a_job_at_rest_that_is_released_makes_room() -> None:
-    """It trained, and holds the GPUs since."""
-    run = replica("a", "n1", range(8), kind="training", of="train")
-    rows = usage(run, label="compute")
-    rest = rows["ts"] > END - 60 * 3600
-    rows.loc[rest, ["u_c", "u_m", "g", "duty"]] = 0.0
-    rows.loc[rest, "bottleneck"] = "idle"
-    given = verdicts([plain_node("n1")], [run], uses=[rows], idle_hours={run.id: 480.0})
-    given = replace(given, resting=tuple(RestingGpu("n1", gpu, 1.0, True) for gpu in run.gpus))
-    plan, _ = planned(given, {"gpus": 8.0}, risk="high")
-    assert [step.action for step in plan.steps] == ["release"] and starts(plan) == [(1, {"n1": 8}, 1)]
+@pytest.mark.parametrize("ends", [[END], [END - 1200, END]])
+def test_a_job_at_rest_that_is_released_makes_room(ends: list[float]) -> None:
+    """It trained, and holds the GPUs since; so did another one, until it took them over. Two jobs wait for them."""
+    runs = [replica(name, "n1", range(8), kind="training", of=f"train-{name}", end=end)
+            for name, end in zip("ab", ends, strict=False)]  # fmt: skip
+    uses = [usage(run, label="compute") for run in runs]
+    for rows in uses:
+        rest = rows["ts"] > END - 60 * 3600
+        rows.loc[rest, ["u_c", "u_m", "g", "duty"]] = 0.0
+        rows.loc[rest, "bottleneck"] = "idle"
+    given = verdicts([plain_node("n1")], runs, uses=uses, idle_hours={run.id: 480.0 for run in runs})
+    given = replace(given, resting=tuple(RestingGpu("n1", gpu, 1.0, True) for gpu in runs[0].gpus))
+    plan, _ = planned(given, {"gpus": 8.0, "jobs": 2}, risk="high")
+    assert [step.action for step in plan.steps] == ["release"] * len(runs)
+    assert [(jobs, nodes) for jobs, nodes, _ in starts(plan)] == [(1, {"n1": 8})]

@@ -161,7 +161,7 @@ def test_no_error_tells_a_secret_and_no_token_is_everybodys(tmp_path: Path) -> N
     token = tmp_path / "token"
     token.write_text("s3cret")
     token.chmod(0o644)
-    with pytest.raises(UsageError, match="everybody") as error:
+    with pytest.raises(UsageError, match="Everybody") as error:
         ask_slurmrestd(SlurmImportSettings(slurmrestd="http://127.0.0.1:1", slurmrestd_token_file=token), 0.0)
     assert "s3cret" not in str(error.value)
 
