@@ -72,7 +72,7 @@ def reason_on(
     book = fleet.book
     waste = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, waste=waste.waste)
-    findings = tuple(result.finding for result in waste.waste)
+    findings = tuple(sorted((result.finding for result in waste.waste), key=lambda f: -(f.cost_usd or 0.0)))
     if queue is not None:
         findings = tuple(with_waiting(findings, verdicts, queue, rulebook.catalog))
     levers = {g.lead.id: service_levers(fleet, g, rulebook.served_models) for g in fleet.groups}
@@ -130,7 +130,7 @@ def reason_on(
         source=dict(source),
         summary=replace(summary, min_saving_usd_per_month=minimum),
         prices=tuple(sorted({p.id: p for p in prices if p and p.id in used}.values(), key=lambda p: p.id)),
-        workloads=tuple(with_levers(w, levers) for w in workloads),
+        workloads=tuple(with_levers(w, levers) for w in sorted(workloads, key=lambda w: -w.gpu_hours)),
         findings=findings,
         judged=waste.judged,
         not_judged=waste.not_judged,

@@ -25,9 +25,7 @@ def _settings(**flags: object) -> AgentConfig:
 
 
 _config = click.option(
-    "--config",
-    type=FILE,
-    help="settings file (default: /etc/skuwise/skuwise.toml and the one in ~/.config/skuwise)",
+    "--config", type=FILE, help="settings file (default: /etc/skuwise/skuwise.toml and the one in ~/.config/skuwise)"
 )
 _sysfs = click.option("--path.sysfs", "path_sysfs", metavar="DIR", help="root of sysfs (default: /sys)")
 _procfs = click.option("--path.procfs", "path_procfs", metavar="DIR", help="root of procfs (default: /proc)")

@@ -26,7 +26,6 @@ _FAILED_SECONDS = 30.0
 _FRESH_SECONDS = 900.0
 _DOCUMENTS = 16  # kept, those that were asked for last
 FILTERS = ("workload", "rule", "node", "team", "action")
-_LISTED = 10
 # Runs a skuwise command that prints into a file: its exit status, and what it printed on stderr.
 Run = Callable[[Sequence[str], IO[bytes]], tuple[int, bytes]]
 
@@ -237,7 +236,7 @@ def _single(asked: str, stored: Stored, matches: Sequence[tuple[str, Json]]) -> 
         near = suggest(asked, stored.names())
         raise NothingToDo(f"No match for {quoted(asked)}.", near or "Use an ID, a job ID, a pod, a name or a node.")
     if len(matches) > 1:
-        names = ", ".join(item["id"] for _, item in matches[:_LISTED])
+        names = ", ".join(item["id"] for _, item in matches[:10])
         raise UsageError(f"{quoted(asked)} matches {len(matches)} items.", f"Use one of: {names}.")
     return matches[0]
 

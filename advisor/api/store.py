@@ -16,7 +16,6 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
 from ..core.ids import PREFIX_MIN, Named, matching
 from ..core.timestamps import rfc3339
-from ..core.waiting_types import WAITING_METRIC
 
 Json = dict[str, Any]
 _About = dict[str, tuple[Sequence[str], Sequence[str]]]
@@ -25,8 +24,6 @@ ITEMS_MAX = 200
 PAGE_BYTES = 100_000
 # Of a page, for what is beside its items.
 _ENVELOPE_BYTES = 2_000
-# Sections that the advice has in no order: findings of GPUs that a job waits for first, then by cost.
-_LARGEST_FIRST = ("workloads", "findings")
 _CANDIDATES = 500  # read for a name that many items share
 _MAP_KEYS = 64  # an object with more keys than any record has is a map, which may be cut
 _PART_CHARACTERS = 40  # of a text, which are cut as an item of a list is
@@ -146,15 +143,6 @@ class Stored:
         return int(position)
 
 
-class _Size(msgspec.Struct):
-    cost_usd: float | None = None
-    evidence: list[dict[str, Any]] = []
-
-    @property
-    def order(self) -> tuple[bool, float]:
-        return all(part.get("metric") != WAITING_METRIC for part in self.evidence), -(self.cost_usd or 0.0)
-
-
 def store(document: Path, made_at: float, page_bytes: int = PAGE_BYTES) -> Stored:
     """Cut the JSON in `document` into SQLite."""
     with document.open("rb") as file, tempfile.NamedTemporaryFile(prefix="skuwise-answers-") as place:
@@ -170,11 +158,7 @@ def store(document: Path, made_at: float, page_bytes: int = PAGE_BYTES) -> Store
                 db.execute("INSERT INTO head VALUES (?, ?)", [name, bytes(part)])
                 continue
             db.execute("INSERT INTO head VALUES (?, NULL)", [name])
-            texts = msgspec.json.decode(part, type=list[msgspec.Raw])
-            if name in _LARGEST_FIRST:
-                sizes = msgspec.json.decode(part, type=list[_Size])
-                texts = [texts[n] for n in sorted(range(len(texts)), key=lambda n: sizes[n].order)]
-            for position, text in enumerate(texts, 1):
+            for position, text in enumerate(msgspec.json.decode(part, type=list[msgspec.Raw]), 1):
                 item = msgspec.json.decode(text)
                 db.execute("INSERT INTO items VALUES (?, ?, ?)", [name, position, msgspec.json.encode(item)])
                 keys = ((name, position, kind, value) for kind, value in _keys(name, item, about))

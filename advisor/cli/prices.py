@@ -56,8 +56,7 @@ def import_(export: Path, output: Path | None, rules: Path | None, form: str) ->
 
 
 @prices.command(
-    "update",
-    epilog=examples("skuwise prices update --provider aws", "skuwise prices update --output prices.yaml"),
+    "update", epilog=examples("skuwise prices update --provider aws", "skuwise prices update --output prices.yaml")
 )
 @option("--provider", "names", type=Choice(tuple(PROVIDERS)), multiple=True, help="repeatable (default: all)")
 @option("--output", type=FILE, help="put them into this price file, beside prices that your site set")

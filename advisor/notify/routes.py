@@ -73,8 +73,7 @@ def _dashboard(value: object, what: str) -> str:
 
 # A pattern's comment is its description in errors. What it allows becomes a header, and the words of a shell.
 Unsubscribe = Annotated[
-    str,
-    Meta(pattern=r"\A(?#a mailto: or https: address)((mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500})?\Z"),
+    str, Meta(pattern=r"\A(?#a mailto: or https: address)((mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500})?\Z")
 ]
 Host = Annotated[str, Meta(pattern=r"\A(?#a host name without a port)[A-Za-z0-9.:_-]{0,253}\Z")]
 Command = Annotated[

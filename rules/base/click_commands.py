@@ -84,10 +84,7 @@ def format_option(*formats: str) -> Decorator:
 
 
 def into(
-    parameter: str,
-    kind: Callable[..., Any],
-    *options: Decorator,
-    check: Callable[[Any], None] = lambda _: None,
+    parameter: str, kind: Callable[..., Any], *options: Decorator, check: Callable[[Any], None] = lambda _: None
 ) -> Decorator:
     """Hand several options to a command as one dataclass of `kind`, the argument `parameter`. The options have the
     names of its fields; a field without an option keeps its default. `check` raises UsageError."""

@@ -140,10 +140,7 @@ class FleetPage(Page):
         "Every GPU as a cell, by a metric (a mean over the window) and grouped by SKU, by fabric (compute ports "
         "observed) or by team. A dot is a value that was not measured, × a GPU that was not observed."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "measure", "Metric"),
-        Binding("v", "group", "Group"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric"), Binding("v", "group", "Group")]
 
     _map: FleetMap | None = None
     _measure, _by, _window = MEASURES[0], GROUPINGS[0], ""

@@ -15,15 +15,7 @@ from ...core.column_rows import ColumnRows
 from ...core.formatting import MEASURES as NAMES
 from ...core.formatting import seconds_words
 from ...core.scalars import Record, known, records
-from ...core.verdict_types import (
-    Coverage,
-    Latency,
-    LatencyBasis,
-    LatencyFigures,
-    Owner,
-    Phase,
-    WorkloadVerdict,
-)
+from ...core.verdict_types import Coverage, Latency, LatencyBasis, LatencyFigures, Owner, Phase, WorkloadVerdict
 from ..bottlenecks.evidence import with_capacity
 from ..features.course import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece

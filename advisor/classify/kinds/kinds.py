@@ -52,11 +52,7 @@ _ALIKE = 0.85
 
 
 def judge_kind(
-    names: Sequence[Clue],
-    features: Features,
-    levels: Levels,
-    model: KindModel,
-    observed: float = 1.0,
+    names: Sequence[Clue], features: Features, levels: Levels, model: KindModel, observed: float = 1.0
 ) -> KindVerdict:
     """The kind of one workload, its confidence, and the reasons, the strongest first. `names`: what people say of it.
     `observed`: share of its time that was observed."""

@@ -7,35 +7,36 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 2840,
-    "agent": 12145,
+    "rules": 2820,
+    "agent": 12225,
     "agent/jobs": 2590,
-    "agent/service": 2460,
-    "agent/sources": 2365,
-    "agent/store": 2030,
-    "advisor": 40645,
-    "advisor/billing": 855,
-    "advisor/cards": 625,
-    "advisor/classify": 5955,
-    "advisor/cli": 2525,
-    "advisor/core": 2635,
-    "advisor/demo": 1435,
+    "agent/service": 2420,
+    "agent/sources": 2345,
+    "agent/store": 2015,
+    "advisor": 42615,
+    "advisor/api": 880,
+    "advisor/billing": 1030,
+    "advisor/cards": 640,
+    "advisor/classify": 5930,
+    "advisor/cli": 2755,
+    "advisor/core": 2700,
+    "advisor/demo": 1430,
     "advisor/doctor": 835,
-    "advisor/notify": 1520,
+    "advisor/notify": 1510,
     "advisor/patches": 940,
-    "advisor/plan": 2380,
-    "advisor/recommend": 7425,
-    "advisor/show": 4315,
-    "advisor/state": 1315,
-    "advisor/telemetry": 5705,
-    "advisor/watch": 1365,
-    "tui": 4380,
-    "tests": 32000,
-    "benchmarks": 9970,
+    "advisor/plan": 2595,
+    "advisor/recommend": 7555,
+    "advisor/show": 4350,
+    "advisor/state": 1310,
+    "advisor/telemetry": 5955,
+    "advisor/watch": 1380,
+    "tui": 4350,
+    "tests": 34275,
+    "benchmarks": 10145,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 60_000, 340
-DOCS_PAGES, DOCS_BYTES = 14, 180_000
+PRODUCT_LINES, PRODUCT_FILES = 62_000, 354
+DOCS_PAGES, DOCS_BYTES = 15, 191_000
 
 
 @pytest.mark.parametrize("folder", BUDGETS)

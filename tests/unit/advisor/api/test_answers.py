@@ -55,16 +55,6 @@ def test_filters_leave_the_items_that_have_all_of_them(section: str, filters: di
         assert len(every_page(answers, section, 200, **filters)) == count
 
 
-def test_findings_come_largest_first_after_those_that_jobs_wait_for() -> None:
-    document = advice(*map(workload, range(4)))
-    for finding, cost in zip(document["findings"], (None, 5.0, 7.0, 1.0, 2.0), strict=True):
-        finding["cost_usd"] = cost
-    document["findings"][3]["evidence"] = [{"metric": "waiting_gpus_that_fit", "value": 8.0}]
-    with answering(Commands(advise=document), page_bytes=5_000) as answers:
-        findings = every_page(answers, "findings", 2)
-    assert [finding["cost_usd"] for finding in findings] == [1.0, 7.0, 5.0, 2.0, None]
-
-
 @pytest.mark.parametrize(
     ("asked", "subject", "id_"),
     [

@@ -30,7 +30,7 @@ DRIVER = "580.105.08"
 def test_a_finished_job_that_does_not_recur_saves_nothing():
     gone = [replace(w, end=END - 3 * 86400) for w in made.founding().workloads[:1]]
     advice = made.advice_of(verdicts([node()], gone))
-    assert [f.rule for f in advice.findings] == ["idle-fabric", "over-tier"]
+    assert [f.rule for f in advice.findings] == ["over-tier", "idle-fabric"]
     assert not advice.recommendations and advice.summary.recoverable_usd_per_month == 0.0
     assert any(n.code == "work-is-over" for n in advice.notes)
 
