@@ -3,8 +3,6 @@
 The output schemas are parts of the shipped JSON schemas. Text of the telemetry is data: each answer lists its fields.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import re
@@ -12,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -31,11 +29,8 @@ from ...agent.base.settings import Address, parse_duration
 from ...rules.base.errors import UsageError, explained
 from ...rules.base.output import say
 from ...rules.base.sanitize import clean, quoted
-
-if TYPE_CHECKING:
-    from .answers import Answers
-
-Json = dict[str, Any]
+from .answers import GOALS, Answers
+from .store import ITEMS_MAX, Json
 
 # The hosts for which the SDK checks Host and Origin, against DNS rebinding.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -84,7 +79,7 @@ def _word(text: str) -> Json:
 
 _PAGE = {
     "after": _word("page.next of the page before"),
-    "limit": {"type": "integer", "minimum": 1, "maximum": 200, "default": ITEMS, "description": "items in a page"},
+    "limit": {"type": "integer", "minimum": 1, "maximum": ITEMS_MAX, "default": ITEMS, "description": "items a page"},
 }
 _FILTERS = {
     "workload": _word("only of this workload, by its ID"),
@@ -101,7 +96,7 @@ def tools() -> tuple[Tool, ...]:
     subject = {"subject": {"enum": ["workload", "finding", "recommendation"]}, "workload": nullable}
     # Two lists have a tool, and --market is not set.
     lists = [name for name in _lists(advice) if name not in ("findings", "recommendations", "market")]
-    goal = {"enum": ["cash", "nodes", "capacity", "energy"], "default": "cash", "description": "what to maximize"}
+    goal = {"enum": [*GOALS], "default": "cash", "description": "what to maximize"}
     of_subject = _word("ID of a finding, recommendation or workload, or its first 4 characters; a workload's name")
     of_job = _word("Slurm job ID (4711, 4711_3), workload ID or its first 4 characters, pod or name")
     target = {"target": _word("workload, job ID, pod, node or GPU UUID")}

@@ -20,12 +20,12 @@ from ..core.ids import stable_id
 from ..core.scalars import known, records, text
 from ..core.verdict_types import Owner
 from ..core.waiting_types import WAITING_METRIC, Waiting, WaitingJobs
+from .fleet import HOUR_SECONDS
 
 _ALIKE = ["scheduler", "cluster", "namespace", "user", "account", "partition", "gpus", "nodes", "gpu_type", "blocked"]
 # Groups of an advice at most, those that wait longest: a queue of 50,000 jobs of 300 users may have more.
 GROUPS_MAX = 1000
 _IDS = 5
-HOUR_SECONDS = 3600.0
 # What a job waits for that no free GPU starts (the codes of `telemetry/waiting.py`).
 _BLOCKED = {
     "dependency": "other jobs", "held": "its release", "begin-time": "its begin time", "limit": "a limit to rise",
